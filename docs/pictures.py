@@ -16,8 +16,7 @@ import slowscale as ss
 from slowscale.mechanisms import ExponentialPolylog, same_error
 from slowscale.study import figures, tables
 from slowscale.study.attributes import paper_attributes
-from slowscale.study.errors import Store
-from slowscale.study.results import carry_out, plan_experiments
+from slowscale.study.experiments import Store, carry_out, plan_experiments
 
 FOLDER = Path(__file__).parent / "images"
 MEDIAN, STD = 106, 75

@@ -431,10 +431,15 @@ class SignatureError(SlowscaleError):
     """
 
     code = "signature"
-    file: str | None = None
 
     def __init__(
-        self, subject: object = "", problem: str = "", *, code: str | None = None, file: str | None = None
+        self,
+        subject: object = "",
+        problem: str = "",
+        *,
+        code: str | None = None,
+        file: str | None = None,
+        remedy: str | None = None,
     ) -> None:
-        super().__init__(subject, problem, code=code)
+        super().__init__(subject, problem, code=code, remedy=remedy)
         self.file = file

@@ -121,7 +121,7 @@ class Mechanism(Declared, ABC):
     # Its name in plans and on the command line, and a sentence that says what it does. A class with a kind is
     # registered.
     kind: ClassVar[str]
-    words: ClassVar[str]
+    words: ClassVar[str]  # how noise is added, with {total} for "sum" or "count"
     # The names under which `same_error` lists it, each with the parameters that are fixed.
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     # The parameters that `calibrate` may solve for, the usual one first.

@@ -99,7 +99,7 @@ class Gaussian(Scale, AdditiveMechanism):
     """
 
     kind = "gaussian"
-    words = "Gaussian noise is added to the sum."
+    words = "Gaussian noise is added to the {total}."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"Gaussian": {}}
     _free = ("sigma",)
 
@@ -137,7 +137,7 @@ class GeneralizedGaussian(PowerFamily, AdditiveMechanism):
     """
 
     kind = "generalized-gaussian"
-    words = "Generalized Gaussian noise is added to the sum."
+    words = "Generalized Gaussian noise is added to the {total}."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"generalized Gaussian 1/2": {"p": 0.5}}
     _free = ("sigma", "p")
 
@@ -170,7 +170,7 @@ class Laplace(Scale, AdditiveMechanism):
     """
 
     kind = "laplace"
-    words = "Laplace noise is added to the sum."
+    words = "Laplace noise is added to the {total}."
     _free = ("sigma",)
 
     @lazy
@@ -211,7 +211,7 @@ class ExponentialPolylog(PolylogFamily, AdditiveMechanism):
     """
 
     kind = "exponential-polylog"
-    words = "Exponential polylogarithmic noise is added to the sum."
+    words = "Exponential polylogarithmic noise is added to the {total}."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"exponential polylog 2": {"p": 2}}
     _free = ("d", "sigma", "a", "p")
     # The policy tends to d·ln(Δ)^p, whatever sigma is: d can fit where sigma cannot.
@@ -282,7 +282,7 @@ class UnitSplitting(SplittingFamily, AdditiveMechanism):
     """
 
     kind = "unit-splitting"
-    words = "Gaussian noise is added to the sum, and the loss of a large record is accounted for piece by piece."
+    words = "Gaussian noise is added to the {total}, and the loss of a large record is accounted for piece by piece."
     _free = ("sigma", "threshold")
 
     @lazy
@@ -319,7 +319,7 @@ class ArsinhNormal(ArsinhNormalFamily, AdditiveMechanism):  # type: ignore[overr
     """
 
     kind = "arsinh-normal"
-    words = "Arsinh-normal noise is added to the sum."
+    words = "Arsinh-normal noise is added to the {total}."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"arsinh-normal 1.6": {"shape": 1.6}}
     _free = ("scale", "shape")
     _closed_form = False
@@ -378,7 +378,7 @@ class FromPolicy(AdditiveMechanism):
     """
 
     kind = "from-policy"
-    words = "Noise that is made from the promised losses is added to the sum."
+    words = "Noise that is made from the promised losses is added to the {total}."
     _free = ("sigma",)
 
     promise: Policy = pairs(  # noqa: RUF009 - it declares a field, as `real` does

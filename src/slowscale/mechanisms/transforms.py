@@ -107,7 +107,7 @@ class Root(RootFamily, TransformationMechanism):
     """
 
     kind = "root"
-    words = "The sum is transformed by a root, Gaussian noise is added, and the result is transformed back."
+    words = "The {total} is transformed by a root, Gaussian noise is added, and the result is transformed back."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fourth root": {"k": 4}}
     _free = ("sigma", "a")
 
@@ -224,7 +224,7 @@ class Log(LogFamily, TransformationMechanism):
     """
 
     kind = "log"
-    words = "The sum is transformed by a logarithm, Gaussian noise is added, and the result is transformed back."
+    words = "The {total} is transformed by a logarithm, Gaussian noise is added, and the result is transformed back."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"log": {}}
     _free = ("sigma", "a")
 
@@ -315,7 +315,7 @@ class Transformation(TransformationMechanism):
     """
 
     kind = "transformation"
-    words = "The sum is transformed by a function, Gaussian noise is added, and the result is transformed back."
+    words = "The {total} is transformed by a function, Gaussian noise is added, and the result is transformed back."
     _free = ("sigma", "a")
 
     @classmethod

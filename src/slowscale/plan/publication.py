@@ -174,8 +174,8 @@ class PublicationPlan(PlanPart):
             given = getattr(self, field)
             for name in given if isinstance(given, dict) else ():
                 if name not in names:
-                    hint = nearest(name, list(names)) if names else f"; there is no such {what.rpartition(' ')[2]}"
-                    raise ParameterError(f"{name!r}", f"is not {what}{hint}", path=("publication", field, name))
+                    hint = nearest(name, list(names)) if names else f"there is no such {what.rpartition(' ')[2]}"
+                    raise ParameterError(f"{name!r}", f"is not {what}", remedy=hint, path=("publication", field, name))
         with located("publication", "columns"):
             self._build({}).check_titles(columns)
 

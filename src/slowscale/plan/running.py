@@ -363,7 +363,7 @@ def _with_derived(plan: Plan, drawn: "Mapping[str, ReleasedTable]") -> "dict[str
 
 def _check_kept(plan: Plan, kept: Sequence[Output], release: str) -> None:
     """Raise if files that are there cannot be shown to belong to the release with this identifier."""
-    from slowscale.publish.origin import published_releases
+    from slowscale.publish.writing import published_releases
     from slowscale.release.release import read_file_facts
 
     tables = {path: name for name, paths in table_files(plan).items() for path in paths}

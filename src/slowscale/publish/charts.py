@@ -14,6 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -52,45 +53,33 @@ AXIS_ON_TOP_FROM = 30  # bars; the lower end of the chart is out of sight
 LOG_SPAN = 1e3  # positive estimates that span more than this have a symmetric-logarithmic axis
 REACH_OF_ESTIMATES = 20.0  # intervals end at this multiple of the largest estimate, so that estimates stay visible
 TOTAL = "all records"
-NOT_INSTALLED = "a report or chart needs altair and vl-convert-python: {}"
 SPECIAL_IN_TOOLTIPS = ("title", "image")  # Vega's tooltips make a heading and a picture of these
 
 
 def tools() -> tuple[Any, Any]:
     """Return the packages that describe and draw charts, or raise an error that says how to install them."""
-    try:
-        import altair
-    except ImportError:
-        raise EngineError(NOT_INSTALLED.format(install_hint("plots"))) from None
-    return altair, renderer()
+    return _package("altair"), _package("vl_convert")
 
 
-def renderer() -> Any:
-    """Return the package that draws charts, or raise an error that says how to install it."""
+def _package(name: str) -> Any:
     try:
-        import vl_convert
+        return import_module(name)
     except ImportError:
-        raise EngineError(NOT_INSTALLED.format(install_hint("plots"))) from None
-    return vl_convert
+        words, remedy = "needs altair and vl-convert-python", install_hint("plots")
+        raise EngineError("a chart", words, code="not-installed", remedy=remedy) from None
 
 
 def render(description: dict[str, Any]) -> str:
     """Render a Vega-Lite description to SVG, without network access."""
     version = _vega_lite_version(description)
-    return str(renderer().vegalite_to_svg(description, vl_version=version, allowed_base_urls=[]))
+    return str(_package("vl_convert").vegalite_to_svg(description, vl_version=version, allowed_base_urls=[]))
 
 
 def embed(svg: str, labels: str, head: str) -> Markup:
     """Return a rendered SVG as a part of a page, with its text alternative and with the page's background colour.
 
-    Parameters
-    ----------
-    svg
-        The SVG.
-    labels
-        The ids of the elements that name and describe the chart, separated by blanks.
-    head
-        What the SVG starts with: its title or description, escaped.
+    `labels` are the ids of the elements that name and describe the chart, separated by spaces. `head` is the first
+    element of the SVG: its title or description, escaped.
     """
     opening = re.match(r"<svg[^>]*?( viewBox=\"[^\"]*\")?>", svg)
     assert opening is not None
@@ -104,13 +93,14 @@ def render_page(description: dict[str, Any]) -> str:
     """Return an interactive page with the chart, which includes its scripts and opens offline."""
     # vl_convert copies the description into a script element without escaping: a `<` in a label could end the element.
     safe = json.dumps(description).replace("<", LESS_THAN)
-    page = str(renderer().vegalite_to_html(safe, vl_version=_vega_lite_version(description), bundle=True))
+    version = _vega_lite_version(description)
+    page = str(_package("vl_convert").vegalite_to_html(safe, vl_version=version, bundle=True))
     return page.replace(LESS_THAN, "\\u003c")
 
 
 def to_png(svg: str) -> bytes:
     """Return an SVG as a PNG file."""
-    return bytes(renderer().svg_to_png(svg, scale=PIXELS))
+    return bytes(_package("vl_convert").svg_to_png(svg, scale=PIXELS))
 
 
 def _vega_lite_version(description: Mapping[str, Any]) -> str:
@@ -140,10 +130,8 @@ class Chart:
         ending = target.suffix.lower()
         if ending not in (".png", ".svg", ".html"):
             raise ParameterError("chart", allowed="a .png, .svg or .html file", given=target)
-        if ending == ".png":
-            content = to_png(self.svg)
-        else:
-            content = (self.svg if ending == ".svg" else render_page(self._description)).encode()
+        text = render_page(self._description) if ending == ".html" else self.svg
+        content = to_png(text) if ending == ".png" else text.encode()
         return write_files({target: lambda file: file.write_bytes(content)}, overwrite=overwrite)
 
     def to_dict(self) -> dict[str, Any]:
@@ -185,7 +173,7 @@ class LineChart:
     """A chart of a report: several lines, given by their names and points, with marks on them.
 
     `shown` are the x values of the table beside the chart. Points below `floor` are not drawn, so that the rest of the
-    chart stays readable. `same_colour` names lines that are drawn in the colour of another line.
+    chart stays readable. `same_colour` names lines with the colour of another line.
     """
 
     anchor: str
@@ -245,9 +233,8 @@ def summarize(x: Axis, y: Axis, lines: Mapping[str, Points]) -> str:
         if all(math.isclose(at, y0) for _, at in points):
             text.append(f"{name}: {format_number(y0)} throughout.")
         else:
-            text.append(
-                f"{name}: from {format_number(y0)} at {format_number(x0)} to {format_number(y1)} at {format_number(x1)}."
-            )
+            first, last = (f"{format_number(y)} at {format_number(x)}" for x, y in ((x0, y0), (x1, y1)))
+            text.append(f"{name}: from {first} to {last}.")
     return " ".join(text)
 
 
@@ -308,11 +295,14 @@ def _mark_layers(
 ) -> list[Any]:
     """Return layers with one point per mark, and with the names of those marks for which there is room."""
     alt, _ = tools()
+
+    def position(axis: dict[str, Any], length: int) -> Callable[[float], float]:
+        low, high = (math.log(end) for end in axis["scale"].domain)
+        return lambda value: (math.log(value) - low) / (high - low) * length
+
     x, y = alt.X("x:Q", **x_axis), alt.Y("y:Q", **y_axis)
     dots, names = [], []
-    sides = _name_sides(
-        marks, _axis_position(x_axis["scale"].domain, WIDTH), _axis_position(y_axis["scale"].domain, HEIGHT)
-    )
+    sides = _name_sides(marks, position(x_axis, WIDTH), position(y_axis, HEIGHT))
     for mark, side in zip(marks, sides, strict=True):
         base = alt.Chart(alt.InlineData(values=[{"x": mark.x, "y": mark.y, "name": mark.name}]))
         dots.append(base.mark_point(filled=True, opacity=1, size=90, color=colours[mark.line]).encode(x=x, y=y))
@@ -322,12 +312,6 @@ def _mark_layers(
             text = base.mark_text(font=FONT, fontSize=NAME_FONT_SIZE, **(side or {}), **look)
             names.append(text.encode(x=x, y=y, text=alt.Text("name:N")))
     return [*names, *dots]
-
-
-def _axis_position(domain: Sequence[float], length: int) -> Callable[[float], float]:
-    """Return a function that gives the position of a value on a logarithmic axis of this length."""
-    low, high = (math.log(end) for end in domain)
-    return lambda value: (math.log(value) - low) / (high - low) * length
 
 
 def _name_sides(
@@ -386,22 +370,9 @@ def write_chart(
     overwrite: bool = False,
     accounting: str = ACCOUNTING,
 ) -> Path:
-    """Draw the loss of a record against its size, with one line per mechanism.
+    """Draw the loss of a record against its size to a .png, .svg or .html file, with one line per mechanism.
 
-    Parameters
-    ----------
-    mechanisms
-        The mechanisms by name.
-    path
-        The file to write, with the ending .png, .svg or .html.
-    span
-        The smallest and the largest record size to show.
-    sizes
-        Further record sizes; the chart is widened so that it shows them all.
-    overwrite
-        Whether to replace an existing file.
-    accounting
-        Which policies are drawn: the tight ones, or the closed forms.
+    `span` has the smallest and the largest record size to show; the chart is widened so that it shows all `sizes`.
     """
     shown = [*span, *sizes]
     x = np.union1d(np.geomspace(min(shown), max(shown), POINTS), shown)
@@ -424,10 +395,11 @@ def _loss_chart(x: Array, losses: Mapping[str, Array], title: str) -> Chart:
     """Return a chart in black on white of the losses that logarithmic axes can show."""
     lines = {name: [(size, loss) for size, loss in points(x, y) if 0 < loss < np.inf] for name, y in losses.items()}
     if not any(lines.values()):
-        raise ParameterError(
-            f"the losses of all records of size {x[0]:g} to {x[-1]:g} are too small or too large for a chart: "
-            "give other sizes"
+        subject, words = (
+            f"the losses of records of size {x[0]:g} to {x[-1]:g}",
+            "are too small or too large for a chart",
         )
+        raise ParameterError(subject, words, code="out-of-range", remedy="give other sizes")
     text = json.dumps(spec(Axis("size of the record"), Axis(title), lines))
     described = json.loads(text.replace(INK, "black").replace("transparent", "white"))
     described["config"]["legend"]["labelLimit"] = 600
@@ -467,15 +439,17 @@ def plot_release(release: ReleasedSums, column: str, top: int) -> ReleasePlot:
     tools()
     check_whole("top", top, 1)
     if top > MOST_BARS:
-        raise ParameterError("top", allowed=f"at most {MOST_BARS:,}, got {top:,}: use release.table for all cells")
+        remedy = "use release.table for all cells"
+        raise ParameterError("top", allowed=f"at most {MOST_BARS:,}", given=top, remedy=remedy)
     known: dict[str, ColumnFacts | RatioFacts] = {**release.facts.columns, **release.facts.ratios}
     if not isinstance(column, str) or column not in known:
-        raise ParameterError("column", allowed=f"one of {', '.join(known)}", given=column)
+        raise ParameterError("column", allowed=tuple(known), given=column, code="unknown-column")
     estimates = release._as_floats(column)
     drawable = np.flatnonzero(np.isfinite(estimates))
     shown = drawable[np.argsort(-estimates[drawable], kind="stable")[:top]]
     if not len(shown):
-        raise ParameterError(f"column {column!r}", "has no number that can be drawn", remedy="see release.table")
+        words = f"{column!r} has no number that can be drawn"
+        raise ParameterError("column", words, code="empty", remedy="see release.table")
     low, high = (release._as_floats(f"{column}_{end}")[shown] for end in ("low", "high"))
     numbers, span = _within_the_chart(estimates[shown], low, high)
     cut = any(one["below"] or one["above"] for one in numbers)
@@ -485,7 +459,15 @@ def plot_release(release: ReleasedSums, column: str, top: int) -> ReleasePlot:
         {"label": label, **number, **dict(zip(fields, text, strict=True))}
         for label, number, text in zip(labels, numbers, texts, strict=True)
     ]
-    title = _title(release, _printable(column), len(shown), len(drawable))
+    if not release.facts.by:
+        which = TOTAL
+    elif len(shown) < len(drawable):
+        which = f"the {len(shown):,} largest of {len(release):,} cells" if len(shown) > 1 else "the largest cell"
+    elif len(shown) == len(release):
+        which = f"all {len(shown):,} cells"
+    else:
+        which = f"{len(shown):,} of {len(release):,} cells"
+    title = f"{_printable(column)}: {which}"
     note = _note(release, known[column], len(shown), len(estimates) - len(drawable), cut)
     axis, scale = _interval_axis(estimates[shown], span, cut)
     axis["orient"] = "top" if len(values) >= AXIS_ON_TOP_FROM else "bottom"
@@ -494,28 +476,17 @@ def plot_release(release: ReleasedSums, column: str, top: int) -> ReleasePlot:
     return ReleasePlot(_interval_chart(title, note, values, x, tooltip))
 
 
-def _title(release: ReleasedSums, column: str, shown: int, drawable: int) -> str:
-    if not release.facts.by:
-        return f"{column}: {TOTAL}"
-    if shown < drawable:
-        which = f"the {shown:,} largest of {len(release):,} cells" if shown > 1 else "the largest cell"
-    else:
-        which = f"all {shown:,} cells" if shown == len(release) else f"{shown:,} of {len(release):,} cells"
-    return f"{column}: {which}"
-
-
 def _note(release: ReleasedSums, facts: ColumnFacts | RatioFacts, shown: int, missing: int, cut: bool) -> str:
     level = ("approximate " if isinstance(facts, RatioFacts) and facts.approximate else "") + percent(facts.level)
     one = f"The estimate with its {level} interval."
     many = f"Estimates with their {level} intervals, sorted by estimate. The largest tend to be too large."
-    words = [one if shown == 1 else many]
-    if missing:
-        words.append(f"{missing:,} {'cell has' if missing == 1 else 'cells have'} no estimate.")
-    if cut:
-        words.append("An arrow marks an interval that goes on beyond the chart.")
-    if not release.whole.private:
-        words.append("NOT PRIVATE: drawn from test bits.")
-    return " ".join(words)
+    words = {
+        one if shown == 1 else many: True,
+        f"{missing:,} {'cell has' if missing == 1 else 'cells have'} no estimate.": missing > 0,
+        "An arrow marks an interval that goes on beyond the chart.": cut,
+        "NOT PRIVATE: drawn from test bits.": not release.whole.private,
+    }
+    return " ".join(sentence for sentence, holds in words.items() if holds)
 
 
 def _within_the_chart(estimates: Array, low: Array, high: Array) -> tuple[list[dict[str, Any]], tuple[float, float]]:
@@ -531,40 +502,37 @@ def _within_the_chart(estimates: Array, low: Array, high: Array) -> tuple[list[d
     # An end that is cut off is beyond all others, and on its own side.
     start = first - margin if below.any() else first
     end = last + margin if above.any() else last
-    columns = {"estimate": estimates, "low": np.where(below, start, low), "high": np.where(above, end, high)}
-    flags = {"below": below, "above": above}
-    rows = [{name: values[i].item() for name, values in {**columns, **flags}.items()} for i in range(len(estimates))]
-    return rows, (start, end)
+    ends = {"low": np.where(below, start, low), "high": np.where(above, end, high)}
+    columns = {"estimate": estimates, **ends, "below": below, "above": above}
+    values = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in values], (start, end)
 
 
 def _cell_texts(
     release: ReleasedSums, column: str, facts: ColumnFacts | RatioFacts, shown: npt.NDArray[np.intp]
 ) -> tuple[list[str], list[str], list[list[str]]]:
     """Return the heads of the tooltips, and for each cell its name, all different, and the texts of its tooltip."""
-    keys = list(release.facts.by)
-    write: Callable[..., str] = rounded_figure
-    if isinstance(facts, ColumnFacts):
-        unit = facts.grid
-        write = lambda x, side=0: published(x, unit, side)  # noqa: E731
-    rows = release.table.take(shown).to_pylist()
-    labels = [[_label(one[key]) for key in keys] for one in rows]
-    texts = [
-        [
-            *label,
-            write(one[column]),
-            rounded_figure(one[f"{column}_se"]),
-            f"{write(one[f'{column}_low'], -1)} to {write(one[f'{column}_high'], 1)}",
-        ]
-        for label, one in zip(labels, rows, strict=True)
-    ]
+
+    def write(x: Any, side: int = 0) -> str:
+        return published(x, facts.grid, side) if isinstance(facts, ColumnFacts) else rounded_figure(x, side)
+
+    def label(text: str) -> str:  # text that would not be seen is quoted
+        return text if text.strip() and text.isprintable() else json.dumps(text)
+
+    keys, rows = list(release.facts.by), release.table.take(shown).to_pylist()
+    labels = [[label(str(one[key])) for key in keys] for one in rows]
+    texts = []
+    for parts, one in zip(labels, rows, strict=True):
+        interval = f"{write(one[f'{column}_low'], -1)} to {write(one[f'{column}_high'], 1)}"
+        texts.append([*parts, write(one[column]), rounded_figure(one[f"{column}_se"]), interval])
     heads: list[str] = []
     for head in (*map(_printable, (*keys, column)), "standard error", f"{percent(facts.level)} interval"):
         while head in heads or head in SPECIAL_IN_TOOLTIPS:
             head = f"{head}*"
         heads.append(head)
-    names = [" · ".join(label) or TOTAL for label in labels]
+    names = [" · ".join(parts) or TOTAL for parts in labels]
     if len(set(names)) < len(names):
-        quoted = [" · ".join(json.dumps(part, ensure_ascii=False) for part in label) for label in labels]
+        quoted = [" · ".join(json.dumps(part, ensure_ascii=False) for part in parts) for parts in labels]
         names = [f"{name} #{i}" if name in quoted[: i - 1] else name for i, name in enumerate(quoted, 1)]
     return heads, names, texts
 
@@ -572,12 +540,6 @@ def _cell_texts(
 def _printable(name: str) -> str:
     """Return the name of a column with a sign in place of line breaks and the like, which a chart cannot show."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name)
-
-
-def _label(value: object) -> str:
-    """Return a key label as text; text that would not be seen is quoted."""
-    text = str(value)
-    return text if text.strip() and text.isprintable() else json.dumps(text)
 
 
 def _interval_chart(

@@ -3,9 +3,10 @@
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from decimal import Context, Decimal
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from slowscale.core.errors import EngineError, ParameterError, install_hint
-from slowscale.publish.notes import NOT_PRIVATE_NOTE, publication_notes
 from slowscale.publish.profiles import PublishedColumn, PublishedTable
-from slowscale.publish.publication import Publication
+from slowscale.publish.publication import NOT_PRIVATE_NOTE, Publication
 
 EXCEL_ROWS, EXCEL_COLUMNS = 1_048_576, 16_384
 ROWS_ABOVE = 10  # enough for the title and the heading
@@ -26,12 +26,13 @@ EVERY_DIGIT = Context(prec=400)  # no digit is rounded away
 SHEET_NAME_LENGTH = 31
 NOTES_SHEET = "Notes"
 WIDEST_CELL, NARROWEST_CELL = 40, 9  # columns, in characters
-SAMPLED_ROWS = 1000  # that the width of a column is chosen from
-HEADING_LINES = 3  # that the height of the heading allows
+SAMPLED_ROWS = 1000  # for the width of a column
+HEADING_LINES = 3  # in the heading
 LINE_HEIGHT = 15  # in points
 ROW_LINES = 27  # in a row of a sheet, which has at most 409 points
 NOTE_LETTERS = 125  # in characters, of the cells with notes
 SHADE = "#E8EEF4"
+NOT_IN_EXCEL = "publish as .csv or .parquet"
 TEXT_NUMBERS = (
     f"Excel keeps {EXCEL_DIGITS} digits of a number. Longer numbers are written as text, so that no digit is lost; "
     "formulas do not see them as numbers."
@@ -46,34 +47,30 @@ def excel_tools() -> Any:
     try:
         import xlsxwriter
     except ImportError:
-        raise EngineError(f"an Excel file needs XlsxWriter: {install_hint('excel')}") from None
+        remedy = install_hint("excel")
+        raise EngineError("an Excel file", "needs XlsxWriter", code="not-installed", remedy=remedy) from None
     return xlsxwriter
 
 
 def check_rows(what: str, rows: int) -> None:
     """Raise unless a table with so many rows fits in an Excel sheet."""
     if rows > EXCEL_ROWS - ROWS_ABOVE:
-        raise ParameterError(
-            f"an Excel sheet has room for {EXCEL_ROWS - ROWS_ABOVE:,} rows below the heading, but {what} would "
-            f"need {rows:,}",
-            remedy="publish as .csv or .parquet",
-        )
+        words = f"has {rows:,} rows, but an Excel sheet has room for {EXCEL_ROWS - ROWS_ABOVE:,} below the heading"
+        raise ParameterError(what, words, code="too-large", remedy=NOT_IN_EXCEL)
 
 
 def check_cell_texts(what: str, texts: Iterable[str | None]) -> None:
     """Raise unless each text fits in a cell of an Excel sheet."""
     if any(_length(text or "") > EXCEL_TEXT for text in texts):
-        raise ParameterError(
-            f"an Excel cell has at most {EXCEL_TEXT:,} characters, which is not enough for a text in {what}",
-            remedy="shorten it, or publish as .csv or .parquet",
-        )
+        words = f"has a text that is too long for an Excel cell, which holds {EXCEL_TEXT:,} characters"
+        raise ParameterError(what, words, code="too-long", remedy=f"shorten it, or {NOT_IN_EXCEL}")
 
 
 def check_publication_texts(publication: Publication) -> None:
     """Raise unless the texts of a publication fit in cells of an Excel file. Notes may be longer."""
-    check_cell_texts("the title", [f"{publication.title}{LONGEST_ADDITION}"])
+    check_cell_texts("title", [f"{publication.title}{LONGEST_ADDITION}"])
     for name in ("source", "period", "contact"):
-        check_cell_texts(f"the {name}", [getattr(publication, name)])
+        check_cell_texts(name, [getattr(publication, name)])
     for field in ("keys", "tables"):
         check_cell_texts(field, getattr(publication, field).values())
     check_cell_texts("flags", publication.flags)
@@ -94,11 +91,8 @@ def check_excel(publication: Publication, tables: Sequence[PublishedTable]) -> N
     for table in tables:
         check_rows(f"the table {table.name!r}", len(table))
         if len(_shown(table)) > EXCEL_COLUMNS:
-            raise ParameterError(
-                f"an Excel sheet has {EXCEL_COLUMNS:,} columns, but the table {table.name!r} has "
-                f"{len(_shown(table)):,}",
-                remedy="publish it as .csv or .parquet",
-            )
+            words = f"has {len(_shown(table)):,} columns, but an Excel sheet has {EXCEL_COLUMNS:,}"
+            raise ParameterError(f"the table {table.name!r}", words, code="too-large", remedy=NOT_IN_EXCEL)
         for column in _shown(table):
             texts = column.values.unique().to_pylist() if pa.types.is_string(column.values.type) else []
             check_cell_texts(f"the column {column.name!r}", texts)
@@ -131,8 +125,10 @@ def _cut(text: str, length: int) -> str:
     return text.rstrip("' ")
 
 
-def write_excel(path: Path, publication: Publication, tables: Sequence[PublishedTable]) -> None:
-    """Write an Excel file with one sheet per table, and one with notes."""
+def write_excel(
+    path: Path, publication: Publication, tables: Sequence[PublishedTable], notes: Mapping[str, list[str]]
+) -> None:
+    """Write an Excel file with one sheet per table, and one with notes: paragraphs, by heading."""
     options = {"strings_to_formulas": False, "strings_to_urls": False, "strings_to_numbers": False}
     with excel_tools().Workbook(str(path), {**options, "in_memory": False}) as book:
         book.set_properties(
@@ -142,31 +138,18 @@ def write_excel(path: Path, publication: Publication, tables: Sequence[Published
                 "comments": "; ".join([tables[0].release.whole.id, *(table.release.name for table in tables)]),
             }
         )
-        looks = _Looks(book)
+        looks = cache(lambda **properties: book.add_format({"valign": "vcenter", **properties}))
         long = False
         for name, table in zip(sheet_names([table.name for table in tables]), tables, strict=True):
             long |= _write_table(book.add_worksheet(name), looks, publication, table)
-        _write_notes(book.add_worksheet(NOTES_SHEET), looks, publication, tables, long)
-
-
-class _Looks:
-    """The formats of cells, each made once."""
-
-    def __init__(self, book: Any) -> None:
-        self._book, self._made = book, {}  # type: ignore[var-annotated]
-
-    def __call__(self, **properties: Any) -> Any:
-        key = tuple(sorted(properties.items()))
-        if key not in self._made:
-            self._made[key] = self._book.add_format({"valign": "vcenter", **properties})
-        return self._made[key]
+        _write_notes(book.add_worksheet(NOTES_SHEET), looks, publication, tables, notes, long)
 
 
 def _shown(table: PublishedTable) -> list[PublishedColumn]:
     return [column for column in table.columns if column.role != "transformed"]
 
 
-def _write_table(sheet: Any, looks: _Looks, publication: Publication, table: PublishedTable) -> bool:
+def _write_table(sheet: Any, looks: Callable[..., Any], publication: Publication, table: PublishedTable) -> bool:
     """Write a table with its title, and return whether numbers were written as text."""
     columns = _shown(table)
     sheet.hide_gridlines(2)
@@ -182,7 +165,16 @@ def _write_table(sheet: Any, looks: _Looks, publication: Publication, table: Pub
     top = len(about) + 2
     if not table.release.whole.private:
         sheet.write_string(top - 1, 0, NOT_PRIVATE_NOTE, looks(bold=True, font_color="#B00000"))
-    _write_groups(sheet, top, columns, looks)
+    # The titles of estimates, with their units of measure, stand above all columns that belong to them.
+    style, first = looks(bold=True, bg_color=SHADE, align="center", left=1, left_color="#FFFFFF"), 0
+    for of, group in groupby(columns, lambda column: column.of if column.short else None):
+        parts = list(group)
+        last = first + len(parts) - 1
+        if of is not None and last > first:
+            sheet.merge_range(top, first, top, last, "", style)
+        for place in range(first, last + 1 if of is None else first + 1):
+            sheet.write_string(top, place, "" if of is None else parts[0].heading, style)
+        first = last + 1
     top += 1
     shade = {"bold": True, "text_wrap": True, "bottom": 2, "bg_color": SHADE, "valign": "bottom"}
     sheet.set_row(top, LINE_HEIGHT * HEADING_LINES)
@@ -192,15 +184,15 @@ def _write_table(sheet: Any, looks: _Looks, publication: Publication, table: Pub
         sheet.write_string(top, place, column.short or column.heading, looks(**shade, **align))
         values = column.values.to_pylist()
         cell_format = looks(**_cell_format(column, values))
-        long |= _write_column(sheet, top + 1, place, values, cell_format, looks)
+        long |= _write_column(sheet, top + 1, place, values, cell_format, looks(num_format="@", align="right"))
         sheet.set_column(place, place, _width(column, values))
         if column.role == "flag" and values:
-            last = {"type": "cell", "criteria": "equal to", "value": _quoted(publication.flags[-1])}
-            weak = looks(bg_color="#F4D9C6")
-            sheet.conditional_format(top + 1, place, top + len(values), place, {**last, "format": weak})
+            quoted = '"' + publication.flags[-1].replace('"', '""') + '"'
+            weak = {"type": "cell", "criteria": "equal to", "value": quoted, "format": looks(bg_color="#F4D9C6")}
+            sheet.conditional_format(top + 1, place, top + len(values), place, weak)
     if len(table):
-        last_cell = f"{_column_letters(len(columns) - 1)}{top + 1 + len(table)}"
-        sheet.ignore_errors({"number_stored_as_text": f"A{top + 2}:{last_cell}"})
+        cells = excel_tools().utility.xl_range(top + 1, 0, top + len(table), len(columns) - 1)
+        sheet.ignore_errors({"number_stored_as_text": cells})
     sheet.autofilter(top, 0, top + max(len(table), 1), len(columns) - 1)
     sheet.freeze_panes(top + 1, sum(column.role in ("key", "name") for column in columns))
     sheet.set_landscape()
@@ -209,43 +201,13 @@ def _write_table(sheet: Any, looks: _Looks, publication: Publication, table: Pub
     return long
 
 
-def _write_groups(sheet: Any, row: int, columns: Sequence[PublishedColumn], looks: _Looks) -> None:
-    """Write the titles of estimates, with their units of measure, above all columns that belong to them."""
-    style = looks(bold=True, bg_color=SHADE, align="center", left=1, left_color="#FFFFFF")
-    first = 0
-    for of, group in groupby(columns, lambda column: column.of if column.short else None):
-        parts = list(group)
-        last = first + len(parts) - 1
-        title = "" if of is None else parts[0].heading
-        if of is not None and last > first:
-            sheet.merge_range(row, first, row, last, "", style)
-        for place in range(first, last + 1 if of is None else first + 1):
-            sheet.write_string(row, place, title, style)
-        first = last + 1
-
-
 def _is_numeric(column: PublishedColumn) -> bool:
     return column.role not in ("key", "name", "flag")
 
 
-def _quoted(text: str) -> str:
-    """Return text as a formula has it."""
-    return '"' + text.replace('"', '""') + '"'
-
-
-def _column_letters(place: int) -> str:
-    letters = ""
-    place += 1
-    while place:
-        place, rest = divmod(place - 1, 26)
-        letters = chr(ord("A") + rest) + letters
-    return letters
-
-
-def _write_column(sheet: Any, first: int, place: int, values: list[Any], cell_format: Any, looks: _Looks) -> bool:
+def _write_column(sheet: Any, first: int, place: int, values: list[Any], cell_format: Any, as_text: Any) -> bool:
     """Write values below each other, and return whether a number was written as text."""
     long = False
-    as_text = looks(num_format="@", align="right")
     for i, value in enumerate(values, first):
         if value is None or (isinstance(value, float) and not math.isfinite(value)):
             continue
@@ -277,7 +239,7 @@ def _digits(value: int | float | Decimal) -> int:
 def _cell_format(column: PublishedColumn, values: list[Any]) -> dict[str, Any]:
     """Return the format of the cells of a column."""
     example = next((value for value in values if value is not None), None)
-    if column.role in ("key", "name", "flag"):
+    if not _is_numeric(column):
         if isinstance(example, date):
             return {"num_format": "yyyy-mm-dd", "align": "left"}
         indent = {"indent": 1} if column.role == "flag" else {}
@@ -297,10 +259,8 @@ def _decimals(column: PublishedColumn, values: list[Any]) -> int:
 
 def _width(column: PublishedColumn, values: list[Any]) -> float:
     """Return the width of a column, in characters."""
-    words = column.short or column.heading
-    longest = max((len(word) for word in words.split()), default=0)
-    heading = max(longest, math.ceil(len(words) / (HEADING_LINES - 1)))
-    numeric = _is_numeric(column)
+    words, numeric = column.short or column.heading, _is_numeric(column)
+    heading = max(math.ceil(len(words) / (HEADING_LINES - 1)), *map(len, words.split()), 0)
     places = _decimals(column, values) if numeric else 0
     texts = (f"{value:,.{places}f}" if numeric else str(value) for value in values[:SAMPLED_ROWS] if value is not None)
     return min(WIDEST_CELL, max(NARROWEST_CELL, heading + 3, 2 + max(map(len, texts), default=0)))
@@ -324,21 +284,22 @@ def note_pieces(text: str) -> list[str]:
 
 
 def _write_notes(
-    sheet: Any, looks: _Looks, publication: Publication, tables: Sequence[PublishedTable], long: bool
+    sheet: Any,
+    looks: Callable[..., Any],
+    publication: Publication,
+    tables: Sequence[PublishedTable],
+    notes: Mapping[str, list[str]],
+    long: bool,
 ) -> None:
     """Write the sheet with notes, and the list of columns."""
     sheet.hide_gridlines(2)
-    sheet.set_column(0, 0, 28)
-    sheet.set_column(1, 1, 34)
-    sheet.set_column(2, 2, 18)
-    sheet.set_column(3, 3, 70)
+    for place, width in enumerate((28, 34, 18, 70)):
+        sheet.set_column(place, place, width)
     sheet.write_string(0, 0, publication.title, looks(bold=True, font_size=14))
-    notes = publication_notes(publication, tables)
-    reading = notes["How to read the numbers"]
-    reading += [TEXT_NUMBERS] * long
-    reading += [LEFT_OUT] * any(len(_shown(table)) < len(table.columns) for table in tables)
+    left_out = any(len(_shown(table)) < len(table.columns) for table in tables)
+    reading = [*notes["How to read the numbers"], *[TEXT_NUMBERS] * long, *[LEFT_OUT] * left_out]
     row = 2
-    for heading, paragraphs in notes.items():
+    for heading, paragraphs in {**notes, "How to read the numbers": reading}.items():
         sheet.write_string(row, 0, heading, looks(bold=True, text_wrap=True, valign="top"))
         for text in paragraphs:
             for piece in note_pieces(text):

@@ -79,23 +79,20 @@ def check_signature(path: Path, signature: bytes, signed: bytes, public: PublicK
     first, second = (b"", b"") if found is None else (base64.b64decode(found[i]) for i in (1, 4))
     # The last digit of Base64 has bits without a meaning, which must be 0.
     if found is None or (base64.b64encode(first), base64.b64encode(second)) != (found[1], found[4]):
-        raise SignatureError(
-            f"{path} is damaged: it does not have the form, or not the comments, that `slowscale sign` and `minisign "
-            "-Sm SHA256SUMS` write; use the published file",
-            code="damaged",
-        )
+        words = "is damaged: it lacks the form or the comments of `slowscale sign` and `minisign -Sm SHA256SUMS`"
+        raise SignatureError(path, words, code="damaged", remedy="use the published file")
     if first[:2] != b"ED":
-        raise SignatureError(f"{path} has an unknown or a legacy algorithm; sign again without -l", code="algorithm")
+        words, remedy = "has an unknown or a legacy algorithm", "sign again without -l"
+        raise SignatureError(path, words, code="algorithm", remedy=remedy)
     if first[2:10] != public.id:
-        raise SignatureError(
-            f"{path} was made by another key, {_shown(first[2:10])}; the given one is {_shown(public.id)}", code="key"
-        )
+        words = f"was made by another key, {_shown(first[2:10])}; the given key is {_shown(public.id)}"
+        raise SignatureError(path, words, code="key")
     try:
         Ed25519PublicKey.from_public_bytes(public.key).verify(first[10:], hashlib.blake2b(signed).digest())
         Ed25519PublicKey.from_public_bytes(public.key).verify(second, first[10:] + found[2])
     except InvalidSignature:
-        words = f"{path} is not a valid signature by the key {public}: it or SHA256SUMS was changed, or it is a forgery"
-        raise SignatureError(words, code="forged") from None
+        words = f"is not a valid signature by the key {public}: it or SHA256SUMS was changed, or it is a forgery"
+        raise SignatureError(path, words, code="forged") from None
     return datetime.fromtimestamp(int(found[3]), UTC)
 
 
@@ -109,7 +106,7 @@ def keygen(name: str | os.PathLike[str], passphrase: str | None = None) -> tuple
     name
         The path of the files without their endings, such as "keys/agency".
     passphrase
-        The secret key is encrypted with it. Without one, the file is all that is needed to sign.
+        The secret key is encrypted with it. Without one, anyone with the file can sign.
 
     Examples
     --------
@@ -122,13 +119,12 @@ def keygen(name: str | os.PathLike[str], passphrase: str | None = None) -> tuple
     if not isinstance(name, str | os.PathLike):
         raise ParameterTypeError("name", allowed="text or os.PathLike", given=type(name))
     if not Path(name).name:
-        raise ParameterError("name", allowed="a path without the endings, such as keys/agency, got an empty name")
+        raise ParameterError("name", allowed="a path without the endings, such as keys/agency", given=os.fspath(name))
     targets = Path(f"{os.fspath(name)}.key"), Path(f"{os.fspath(name)}.pub")
     for path in targets:
         if os.path.lexists(path):
-            raise ParameterError(
-                f"name: {path}", "already exists, and keys are never replaced", remedy="choose another name"
-            )
+            words, remedy = "already exists, and keys are never replaced", "choose another name"
+            raise ParameterError(f"name: {path}", words, code="exists", remedy=remedy)
         check_output_path(path, "", overwrite=False)
     key = SecretKey(secrets.token_bytes(8), Ed25519PrivateKey.generate())
     content = key.id + key.signer.private_bytes_raw() + key.public.key
@@ -151,33 +147,35 @@ def keygen(name: str | os.PathLike[str], passphrase: str | None = None) -> tuple
 
 
 def read_secret_key(path: str | os.PathLike[str], passphrase: str | None = None) -> SecretKey:
-    """Read a secret key. The passphrase is by default that of the environment variable SLOWSCALE_KEY_PASSPHRASE."""
+    """Read a secret key. The passphrase is by default the environment variable SLOWSCALE_KEY_PASSPHRASE."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     raw = _read_key(path)
+    subject = f"key: {path}"
     if len(raw) == PUBLIC_FORM.size:
-        raise ParameterError(f"key: {path}", "holds a public key, which cannot sign", remedy="give the secret key")
+        words, remedy = "holds a public key, which cannot sign", "give the secret key"
+        raise ParameterError(subject, words, code="public-key", remedy=remedy)
     _, derivation, kind, salt, operations, memory, content = SECRET_FORM.unpack(raw)
     encrypted = derivation == b"Sc"
     if encrypted:
         passphrase = passphrase or os.environ.get(PASSPHRASE_VARIABLE) or None
         if passphrase is None:
-            raise ParameterError(
-                f"key: {path}",
+            words, remedy = (
                 "is encrypted and needs its passphrase",
-                remedy=f"set the environment variable {PASSPHRASE_VARIABLE}",
+                f"set the environment variable {PASSPHRASE_VARIABLE}",
             )
+            raise ParameterError(subject, words, code="encrypted", remedy=remedy)
         if operations > SCRYPT_LIMITS[0] or memory > SCRYPT_LIMITS[1]:
-            raise ParameterError(
-                f"key: {path}", "is damaged: reading it would take more memory than minisign ever needs"
-            )
+            words = "is damaged: reading it would take more memory than minisign ever needs"
+            raise ParameterError(subject, words, code="too-large")
         content = _encrypted(content, passphrase, salt, operations, memory)
     key = SecretKey(content[:8], Ed25519PrivateKey.from_private_bytes(content[8:40]))
     # `minisign -G -W` writes no checksum.
     checked = content[72:] == _checksum(content[:72]) or (derivation == bytes(2) and content[72:] == bytes(32))
     if not checked or key.public.key != content[40:72] or derivation not in (b"Sc", bytes(2)) or kind != b"B2":
         reason = "the passphrase is wrong or the file is damaged" if encrypted else "it is damaged"
-        raise ParameterError(f"key: {path}", f"cannot be read as a secret key: {reason}")
+        code = "passphrase" if encrypted else "damaged"
+        raise ParameterError(subject, f"cannot be read as a secret key: {reason}", code=code)
     return key
 
 
@@ -185,11 +183,9 @@ def read_public_key(path: str | os.PathLike[str]) -> PublicKey:
     """Read a public key."""
     raw = _read_key(path)
     if len(raw) == SECRET_FORM.size:
-        raise ParameterError(
-            f"key: {path}",
-            "holds a secret key, and verifying needs the public key",
-            remedy="give the file that ends in .pub, and never publish the secret key",
-        )
+        words = "holds a secret key, and verifying needs the public key"
+        remedy = "give the file that ends in .pub, and never publish the secret key"
+        raise ParameterError(f"key: {path}", words, code="secret-key", remedy=remedy)
     return PublicKey(*PUBLIC_FORM.unpack(raw)[1:])
 
 
@@ -206,19 +202,18 @@ def _read_key(path: str | os.PathLike[str]) -> bytes:
         with open(path, "rb") as file:
             comment, _, text = file.read(LARGEST_KEY_FILE).partition(b"\n")
     except FileNotFoundError:
-        raise ParameterError("key: there", f"is no file {path}", remedy="`slowscale keygen` makes keys") from None
+        remedy = "`slowscale keygen` makes keys"
+        raise ParameterError(f"key: {path}", "does not exist", code="missing", remedy=remedy) from None
     except (OSError, ValueError) as error:
-        raise ParameterError(f"key: {path}", f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        words = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise ParameterError(f"key: {path}", words, code="unreadable") from None
     raw = b""
     with suppress(ValueError):
         raw = base64.b64decode(text.strip(), validate=True)
     known = raw[:2] == b"Ed" and len(raw) in (PUBLIC_FORM.size, SECRET_FORM.size)
     if not known or not comment.startswith(b"untrusted comment: "):
-        raise ParameterError(
-            f"key: {path}",
-            "is damaged, or not a key",
-            remedy="give a file that `slowscale keygen` or `minisign -G` wrote",
-        )
+        remedy = "give a file that `slowscale keygen` or `minisign -G` wrote"
+        raise ParameterError(f"key: {path}", "is damaged, or not a key", code="damaged", remedy=remedy)
     return raw
 
 

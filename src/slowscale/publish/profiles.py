@@ -2,9 +2,13 @@
 
 "research" has the numbers as they were released. "basic" has rounded estimates, intervals, coefficients of variation
 and reliability flags. Both are computed from the release alone.
+
+Rounding is exact. Halves are rounded to the even multiple of the step, which adds no bias. A float stands for the
+shortest decimal number that it is nearest to, as it is written in files: 0.15 is exactly halfway between 0.1 and 0.2.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -16,12 +20,15 @@ import pyarrow.compute as pc
 from slowscale.core.arrays import to_numpy
 from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.core.numbers import grid, percent
+from slowscale.mechanisms.grid import compact
 from slowscale.publish.publication import NEGATIVE_FLAG, PROFILES, ColumnLabel, Publication, label_text, nearest
-from slowscale.publish.rounding import round_to
+from slowscale.release.numbers import number_column
 from slowscale.release.table import ReleasedSums
 
 CV_SLACK = 1e-12  # relative to a coefficient of variation: it is not rounded up because of an error of floats
 CELLS_TITLE, CELLS_WORDS = "Cells added up", "How many published cells were added up."
+SMALL_STEP = 2**61  # twice a remainder by such a step fits in 64 bits
+TIE_WIDTH = 1e-9  # relative to a quotient: nearer to where rounding changes, floats are rounded as exact numbers
 LABELS_NAMED = 3  # the most labels without a name that an error lists
 
 
@@ -38,11 +45,11 @@ class PublishedColumn:
     of
         The key column or the released column that it belongs to.
     title, unit, description
-        The title, the unit of measure (or None), and what the values are.
+        The title, the unit of measure (or None), and a description of the values.
     step
-        What the values are multiples of; None if nothing is known.
+        The values are multiples of this step; None if that is not known.
     short
-        The heading below the title of an estimate that the column belongs to; empty if it belongs to none.
+        The heading below the title of the estimate that the column belongs to; empty if it belongs to none.
     """
 
     name: str
@@ -96,33 +103,24 @@ def published_tables(
     if not isinstance(publication, Publication):
         raise ParameterTypeError("publication", allowed="a Publication", given=type(publication))
     if profile not in PROFILES:
-        raise ParameterError("profile", allowed=f"one of {', '.join(PROFILES)}", given=profile)
+        raise ParameterError("profile", allowed=PROFILES, given=profile)
     if not releases:
-        raise ParameterError("nothing to publish: the release has no table of sums")
+        raise ParameterError("release", "has no table of sums to publish", code="empty")
     for release in releases.values():
         publication.check_titles([*release.facts.columns, *release.facts.ratios])
-    known = {name for release in releases.values() for name in release.table.column_names}
-    check_columns_of(publication, known)
-    build = _basic if profile == "basic" else _research
-    return tuple(
-        PublishedTable(
-            name,
-            publication.table_title(name, several=len(releases) > 1),
-            profile,
-            release,
-            tuple(build(release, publication)),
-        )
-        for name, release in releases.items()
-    )
-
-
-def check_columns_of(publication: Publication, known: "set[str]") -> None:
-    """Raise if a publication has a label, a step or a rule for a column that is not published."""
+    known = sorted({name for release in releases.values() for name in release.table.column_names})
     for field in ("columns", "rounding", "negatives"):
         given = getattr(publication, field)
         for name in given if isinstance(given, Mapping) else ():
             if name not in known:
-                raise ParameterError(f"{field}: {name!r}", f"is not a published column{nearest(name, sorted(known))}")
+                words, remedy = "is not a published column", nearest(name, known)
+                raise ParameterError(f"{field}: {name!r}", words, code="unknown-column", remedy=remedy)
+    build = _basic if profile == "basic" else _research
+    titles = {name: publication.table_title(name, several=len(releases) > 1) for name in releases}
+    return tuple(
+        PublishedTable(name, titles[name], profile, release, tuple(build(release, publication)))
+        for name, release in releases.items()
+    )
 
 
 def check_codes(publication: Publication, column: str, labels: Any) -> None:
@@ -132,11 +130,8 @@ def check_codes(publication: Publication, column: str, labels: Any) -> None:
     without = [text for label in labels if (text := label_text(label)) not in publication.codes[column]]
     if without:
         shown = ", ".join(map(repr, without[:LABELS_NAMED])) + ", …" * (len(without) > LABELS_NAMED)
-        raise ParameterError(
-            f"codes[{column!r}]",
-            f"must have a name for every published label, but has none for {len(without):,} of them: {shown}. Add "
-            f"them, or leave codes[{column!r}] out",
-        )
+        words = f"must have a name for every published label, but has none for {len(without):,} of them: {shown}"
+        raise ParameterError(f"codes[{column!r}]", words, code="missing", remedy="add them, or leave it out")
 
 
 def _key_columns(release: ReleasedSums, publication: Publication) -> list[PublishedColumn]:
@@ -176,71 +171,73 @@ class _Estimate:
     level: float
     approximate: bool
     unit: Fraction | None
+    label: ColumnLabel
+
+    def column(
+        self, role: str, name: str, values: Any, *, words: str = "", unit: str | None, step: Fraction | None
+    ) -> PublishedColumn:
+        """Return the estimate itself or a column that belongs to it, with more words about its values."""
+        level = percent(self.level)
+        if role in ("low", "high"):
+            end = {"low": "lower", "high": "upper"}[role]
+            about = (
+                f"The {end} end of an interval that holds the true value with a probability of "
+                f"{'about ' * self.approximate}{level}. It is missing if the interval has no such end."
+            )
+            short, title = f"{end.capitalize()} end, {level}", f", {end} end of the {level} interval"
+        else:
+            short, title, about = COLUMN_TEXTS[role]
+        if role == "estimate" and self.label.description is not None:
+            about = f"{self.label.description.rstrip('.')}. {about}"
+        return PublishedColumn(
+            name, values, role, self.name, self.label.title + title, unit, about + words, step, short
+        )
 
 
-def _estimates(release: ReleasedSums) -> list[_Estimate]:
-    known = release.facts
-    sums = [_Estimate(name, column.level, False, column.grid) for name, column in known.columns.items()]
-    return [*sums, *(_Estimate(name, ratio.level, ratio.approximate, None) for name, ratio in known.ratios.items())]
+# The short heading, the end of the title, and the description.
+COLUMN_TEXTS = {
+    "estimate": ("Estimate", "", "The estimate"),
+    "se": ("Standard error", ", standard error", "The standard error of the estimate."),
+    "transformed": (
+        "Transformed",
+        ", transformed",
+        "The transformed sum with its noise, which the estimate and the interval are computed from.",
+    ),
+    "cv": ("Coefficient of variation, %", ", coefficient of variation", ""),
+    "flag": ("Reliability", ", reliability", "The reliability of the estimate: "),
+}
 
 
-def _short(role: str, level: str) -> str:
-    """Return the heading of a column below the title of its estimate."""
-    return {
-        "estimate": "Estimate",
-        "se": "Standard error",
-        "low": f"Lower end, {level}",
-        "high": f"Upper end, {level}",
-        "transformed": "Transformed",
-        "cv": "Coefficient of variation, %",
-        "flag": "Reliability",
-    }[role]
-
-
-def _end_words(estimate: _Estimate, end: str) -> str:
-    chance = f"{'about ' * estimate.approximate}{percent(estimate.level)}"
-    return (
-        f"The {end} end of an interval that holds the true value with a probability of {chance}. It is missing if the "
-        "interval has no such end."
-    )
+def _estimates(release: ReleasedSums, publication: Publication) -> list[_Estimate]:
+    known, label = release.facts, publication.label
+    sums = [_Estimate(name, one.level, False, one.grid, label(name)) for name, one in known.columns.items()]
+    ratios = [_Estimate(name, one.level, one.approximate, None, label(name)) for name, one in known.ratios.items()]
+    return [*sums, *ratios]
 
 
 def _research(release: ReleasedSums, publication: Publication) -> list[PublishedColumn]:
-    """Return the columns of the profile "research": all that was released."""
-    columns, known = _key_columns(release, publication), release.facts
-    for estimate in _estimates(release):
-        name, label = estimate.name, publication.label(estimate.name)
-        level = percent(estimate.level)
-        parts = {
-            "": ("estimate", label.title, _what(label.description, "The estimate, as it was released.")),
-            "_se": ("se", f"{label.title}, standard error", "The standard error of the estimate."),
-            "_low": ("low", f"{label.title}, lower end of the {level} interval", _end_words(estimate, "lower")),
-            "_high": ("high", f"{label.title}, upper end of the {level} interval", _end_words(estimate, "upper")),
-            "_transformed": (
-                "transformed",
-                f"{label.title}, transformed",
-                "The transformed sum with its noise, which the estimate and the interval are computed from.",
-            ),
-        }
-        if estimate.unit is None or f"{name}_transformed" in {*known.columns, *known.ratios}:
-            del parts["_transformed"]  # a ratio has none, and a column that is called so is another one
-        for suffix, (role, title, words) in parts.items():
-            if name + suffix in release.table.column_names:
-                unit = None if role == "transformed" else label.unit
+    """Return the columns of the profile "research": all that were released."""
+    keys, columns, known = _key_columns(release, publication), _others(release, publication), release.facts
+    for estimate in _estimates(release, publication):
+        suffixes = {"estimate": "", "se": "_se", "low": "_low", "high": "_high", "transformed": "_transformed"}
+        if estimate.unit is None or f"{estimate.name}_transformed" in {*known.columns, *known.ratios}:
+            del suffixes["transformed"]  # a ratio has none, and a column of this name is another one
+        for role, suffix in suffixes.items():
+            name = estimate.name + suffix
+            if name in release.table.column_names:
+                unit = None if role == "transformed" else estimate.label.unit
                 step = None if role in ("se", "transformed") else estimate.unit
-                values, short = release.table[name + suffix], _short(role, level)
-                columns.append(PublishedColumn(name + suffix, values, role, name, title, unit, words, step, short))
-    keys = sum(column.role in ("key", "name") for column in columns)
+                words = ", as it was released." if role == "estimate" else ""
+                columns.append(estimate.column(role, name, release.table[name], words=words, unit=unit, step=step))
     order = release.table.column_names
-    rest = [*columns[keys:], *_others(release, publication)]
-    return [*columns[:keys], *sorted(rest, key=lambda column: order.index(column.name))]
+    return [*keys, *sorted(columns, key=lambda column: order.index(column.name))]
 
 
 def _others(release: ReleasedSums, publication: Publication) -> list[PublishedColumn]:
     """Return the columns of a release that are neither keys nor belong to an estimate, such as numbers of cells."""
     known = set(release.facts.by)
-    for estimate in _estimates(release):
-        known |= {estimate.name + suffix for suffix in ("", "_se", "_low", "_high", "_transformed")}
+    for name in (*release.facts.columns, *release.facts.ratios):
+        known |= {name + suffix for suffix in ("", "_se", "_low", "_high", "_transformed")}
     found = []
     for name in release.table.column_names:
         if name not in known:
@@ -252,25 +249,20 @@ def _others(release: ReleasedSums, publication: Publication) -> list[PublishedCo
     return found
 
 
-def _what(description: str | None, words: str) -> str:
-    return words if description is None else f"{description.rstrip('.')}. {words}"
-
-
 def _basic(release: ReleasedSums, publication: Publication) -> list[PublishedColumn]:
     """Return the columns of the profile "basic": rounded, with coefficients of variation and flags."""
     columns = _key_columns(release, publication)
     taken = set(release.table.column_names)
-    for estimate in _estimates(release):
+    for estimate in _estimates(release, publication):
         columns += _basic_estimate(release, publication, estimate, taken)
     return [*columns, *_others(release, publication)]
 
 
 def _basic_estimate(
     release: ReleasedSums, publication: Publication, estimate: _Estimate, taken: set[str]
-) -> list[PublishedColumn]:
-    name, label, rule = estimate.name, publication.label(estimate.name), publication.negative(estimate.name)
+) -> Iterator[PublishedColumn]:
+    name, unit, rule = estimate.name, estimate.label.unit, publication.negative(estimate.name)
     step = publication.step(name, ratio=estimate.unit is None)
-    value, low, high = (release.table[name + suffix] for suffix in ("", "_low", "_high"))
     numbers, errors = (to_numpy(release.table[name + suffix].cast(pa.float64(), safe=False)) for suffix in ("", "_se"))
     below = numbers < 0
     tenths = cv_tenths(numbers, errors)
@@ -278,68 +270,23 @@ def _basic_estimate(
     hidden = below if rule == "zero" else np.zeros(len(below), bool)
     tenths = np.where(hidden, np.inf, tenths)
     flags = np.where(hidden, publication.flags[-1], np.where(below & (rule == "flag"), NEGATIVE_FLAG, flags))
-    shown = [_rounded(column, step, side) for column, side in zip((value, low, high), (0, -1, 1), strict=True)]
-    if rule == "zero":
-        shown = [_raised(column) for column in shown]
-    rounded = "" if step is None else f", rounded to a multiple of {grid(step)}"
-    outward = "" if step is None else f" It is rounded outwards to a multiple of {grid(step)}."
-    on = step or estimate.unit
-    level = percent(estimate.level)
+    for role, suffix, side in (("estimate", "", 0), ("low", "_low", -1), ("high", "_high", 1)):
+        released = release.table[name + suffix]
+        shown = finite(released) if step is None else round_to(released, step, side)
+        if rule == "zero":
+            zero = pa.scalar(0).cast(shown.type)
+            shown = pc.if_else(pc.less(shown, zero), zero, shown)
+        if role == "estimate":
+            words = "." if step is None else f", rounded to a multiple of {grid(step)}."
+            words += " Negative estimates are shown as 0." if rule == "zero" else ""
+        else:
+            words = "" if step is None else f" It is rounded outwards to a multiple of {grid(step)}."
+        yield estimate.column(role, name + suffix, shown, words=words, unit=unit, step=step or estimate.unit)
     known = np.isfinite(tenths)
-    cv = pa.array(np.where(known, tenths, 0.0) / 10, mask=~known)
-    flag = pa.array(flags.tolist(), pa.string(), mask=np.isnan(numbers))
-    zero = " Negative estimates are shown as 0." if rule == "zero" else ""
-    described: list[tuple[str, Any, str, str, str | None, str, Fraction | None]] = [
-        (
-            name,
-            shown[0],
-            "estimate",
-            label.title,
-            label.unit,
-            f"{_what(label.description, f'The estimate{rounded}.')}{zero}",
-            on,
-        ),
-        (
-            f"{name}_low",
-            shown[1],
-            "low",
-            f"{label.title}, lower end of the {level} interval",
-            label.unit,
-            _end_words(estimate, "lower") + outward,
-            on,
-        ),
-        (
-            f"{name}_high",
-            shown[2],
-            "high",
-            f"{label.title}, upper end of the {level} interval",
-            label.unit,
-            _end_words(estimate, "upper") + outward,
-            on,
-        ),
-        (
-            _free_name(f"{name}_cv", taken),
-            cv,
-            "cv",
-            f"{label.title}, coefficient of variation",
-            "%",
-            CV_WORDS,
-            Fraction(1, 10),
-        ),
-        (
-            _free_name(f"{name}_flag", taken),
-            flag,
-            "flag",
-            f"{label.title}, reliability",
-            None,
-            f"The reliability of the estimate: {flag_words(publication, rule)}.",
-            None,
-        ),
-    ]
-    return [
-        PublishedColumn(column, values, role, name, title, unit, words, multiple, _short(role, level))
-        for column, values, role, title, unit, words, multiple in described
-    ]
+    cv, column = pa.array(np.where(known, tenths, 0.0) / 10, mask=~known), _free_name(f"{name}_cv", taken)
+    yield estimate.column("cv", column, cv, words=CV_WORDS, unit="%", step=Fraction(1, 10))
+    flag, column = pa.array(flags.tolist(), pa.string(), mask=np.isnan(numbers)), _free_name(f"{name}_flag", taken)
+    yield estimate.column("flag", column, flag, words=f"{flag_words(publication, rule)}.", unit=None, step=None)
 
 
 CV_WORDS = (
@@ -375,10 +322,6 @@ def reliability(tenths: Any, publication: Publication) -> Any:
     return np.array(publication.flags, object)[np.searchsorted(limits, tenths, side="left")]
 
 
-def _rounded(column: Any, step: Fraction | None, side: int) -> Any:
-    return finite(column) if step is None else round_to(column, step, side)
-
-
 def finite(column: Any) -> Any:
     """Return a column in which numbers that are not finite are missing."""
     if not pa.types.is_floating(column.type):
@@ -386,7 +329,54 @@ def finite(column: Any) -> Any:
     return pc.if_else(pc.is_finite(column), column, pa.scalar(None, column.type))
 
 
-def _raised(column: Any) -> Any:
-    """Return a column in which negative numbers are 0."""
-    zero = pa.scalar(0).cast(column.type)
-    return pc.if_else(pc.less(column, zero), zero, column)
+def round_to(column: Any, step: Fraction, side: int = 0) -> Any:
+    """Return a column rounded to multiples of a step: to nearest, or down (side −1) or up (side 1).
+
+    Numbers that are missing or not finite become missing.
+    """
+    whole = not pa.types.is_floating(column.type)
+    if whole and step.numerator == 1:  # whole numbers are multiples of such a step
+        return column
+    if not whole:
+        numbers = to_numpy(column.fill_null(math.nan))
+        known = np.isfinite(numbers)
+        multiples = _float_multiples(np.where(known, numbers, 0.0), step, side)
+    else:
+        known = np.asarray(column.is_valid())
+        filled = column.fill_null(0)
+        small = pa.types.is_int64(column.type)
+        numbers = to_numpy(filled) if small else np.array([int(number) for number in filled.to_pylist()], object)
+        multiples = _whole_multiples(numbers, step, side)
+    found = number_column(multiples, step, side)
+    return found if known.all() else pc.if_else(pa.array(known), found, pa.scalar(None, found.type))
+
+
+def _whole_multiples(numbers: Any, step: Fraction, side: int) -> Any:
+    """Return the number of steps that whole numbers are rounded to."""
+    size = step.numerator
+    if numbers.dtype == object or step.denominator != 1 or size >= SMALL_STEP:
+        return compact(np.array([_nearest_multiple(Fraction(int(n)), step, side) for n in numbers], object))
+    below, rest = np.divmod(numbers, size)
+    if side < 0:
+        return below
+    if side > 0:
+        return below + (rest > 0)
+    return below + ((2 * rest > size) | ((2 * rest == size) & (below % 2 == 1)))
+
+
+def _float_multiples(numbers: Any, step: Fraction, side: int) -> Any:
+    """Return the number of steps that floats are rounded to."""
+    with np.errstate(all="ignore"):
+        quotients = numbers / float(step)
+        changes = np.floor(quotients) + 0.5 if side == 0 else np.rint(quotients)
+        clear = (numbers == 0) | (np.abs(quotients - changes) > TIE_WIDTH * np.maximum(1, np.abs(quotients)))
+    rounding = {-1: np.floor, 0: np.rint, 1: np.ceil}[side]
+    found = np.where(clear, rounding(quotients), 0).astype(np.int64).astype(object)
+    for i in np.flatnonzero(~clear):
+        found[i] = _nearest_multiple(Fraction(repr(float(numbers[i]))), step, side)
+    return compact(found)
+
+
+def _nearest_multiple(number: Fraction, step: Fraction, side: int) -> int:
+    quotient = number / step
+    return math.floor(quotient) if side < 0 else math.ceil(quotient) if side > 0 else round(quotient)

@@ -1,4 +1,4 @@
-"""The publication as a value: title, source, labels, units of measure, code lists, and how numbers are shown."""
+"""A publication as a value: title, source, labels, units of measure, code lists, and the form of the numbers."""
 
 import csv
 import difflib
@@ -17,13 +17,14 @@ from slowscale.core.typing import UnitLike
 from slowscale.mechanisms.grid import as_unit
 
 PROFILES = ("basic", "research")
-NEGATIVES = ("flag", "zero", "keep")  # what the basic profile does with negative estimates
+NEGATIVES = ("flag", "zero", "keep")  # how the basic profile shows negative estimates
 NEGATIVE_FLAG = "negative"
+NOT_PRIVATE_NOTE = "NOT PRIVATE: the noise was drawn from test bits that are not secret. Do not publish this table."
 
 
 @dataclass(frozen=True)
 class ColumnLabel:
-    """What readers see in place of a column's name.
+    """The title of a column, which readers see in place of its name.
 
     Attributes
     ----------
@@ -59,17 +60,17 @@ LabelLike = ColumnLabel | str
 
 @dataclass(frozen=True)
 class Publication:
-    """What a published table says besides its numbers, and how the profile "basic" shows these.
+    """The texts beside the numbers of a published table, and how the profile "basic" shows the numbers.
 
-    Everything that is shown is computed from the published numbers, which contain noise, and never from the records.
-    The texts, steps and limits are published, so they must be public knowledge.
+    Everything is computed from the published numbers, which contain noise, and never from the records. The texts, steps
+    and limits are published, so they must be public knowledge.
 
     Parameters
     ----------
     title
         The title of the publication.
     source, period, contact
-        Where the records come from, the period that they are about, and whom readers may ask.
+        The source of the records, the period that they cover, and a contact for readers.
     notes
         Further notes, each a paragraph.
     columns
@@ -82,17 +83,17 @@ class Publication:
     tables
         Titles of the tables, if several are published together.
     rounding
-        The step that estimates are rounded to in the profile "basic": one for all sums and counts, or one for each
-        column. Ratios are rounded only if they are named. Halves are rounded to the even multiple. The ends of
-        intervals are rounded outwards.
+        The step to which the profile "basic" rounds estimates: one for all sums and counts, or one for each column.
+        Ratios are rounded only if they are named. Halves are rounded to the even multiple. The ends of intervals are
+        rounded outwards.
     cv_limits
         The highest coefficients of variation, in percent, of all flags but the last: multiples of 0.1 that increase.
     flags
         The reliability flags, one more than there are limits.
     negatives
-        What the profile "basic" does with negative estimates, for all columns or for each: "flag" shows them with the
-        flag "negative", "zero" shows 0 and is for numbers that are known not to be below 0, "keep" treats them like
-        other estimates.
+        How the profile "basic" shows negative estimates, for all columns or for each: "flag" shows them with the flag
+        "negative", "zero" shows 0 and is for numbers that are known not to be below 0, "keep" treats them like other
+        estimates.
 
     Examples
     --------
@@ -130,28 +131,19 @@ class Publication:
         _check_text("title", self.title)
         for name in ("source", "period", "contact"):
             _check_text(name, getattr(self, name), optional=True)
-        self._set("notes", _texts("notes", self.notes))
-        columns = _mapping("columns", self.columns)
-        self._set("columns", {name: _as_label(name, label) for name, label in columns.items()})
-        for name in ("keys", "tables"):
-            self._set(name, _text_mapping(name, getattr(self, name)))
-        codes = _mapping("codes", self.codes)
-        self._set("codes", {name: _text_mapping(f"codes[{name!r}]", one) for name, one in codes.items()})
+        checked: dict[str, object] = {"notes": _texts("notes", self.notes)}
+        columns, codes = _mapping("columns", self.columns), _mapping("codes", self.codes)
+        checked["columns"] = {name: _as_label(name, label) for name, label in columns.items()}
+        checked |= {name: _text_mapping(name, getattr(self, name)) for name in ("keys", "tables")}
+        checked["codes"] = {name: _text_mapping(f"codes[{name!r}]", one) for name, one in codes.items()}
         if isinstance(self.rounding, Mapping):
-            self._set("rounding", {name: _as_step(one) for name, one in _mapping("rounding", self.rounding).items()})
+            checked["rounding"] = {name: _as_step(one) for name, one in _mapping("rounding", self.rounding).items()}
         elif self.rounding is not None:
-            self._set("rounding", _as_step(self.rounding))
-        self._check_flags()
-        for choice in (
-            _mapping("negatives", self.negatives).values() if isinstance(self.negatives, Mapping) else [self.negatives]
-        ):
-            if choice not in NEGATIVES:
-                raise ParameterError("negatives", allowed=f"one of {', '.join(NEGATIVES)}", given=choice)
-
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
-
-    def _check_flags(self) -> None:
+            checked["rounding"] = _as_step(self.rounding)
+        rules = _mapping("negatives", self.negatives) if isinstance(self.negatives, Mapping) else {"": self.negatives}
+        for rule in rules.values():
+            if rule not in NEGATIVES:
+                raise ParameterError("negatives", allowed=NEGATIVES, given=rule)
         limits = tuple(
             as_number("cv_limits", limit, "numbers > 0, in percent") for limit in _list("cv_limits", self.cv_limits)
         )
@@ -163,18 +155,13 @@ class Publication:
             )
         flags = _texts("flags", self.flags)
         if len(flags) != len(limits) + 1 or len(set(flags)) != len(flags) or NEGATIVE_FLAG in flags:
-            raise ParameterError(
-                "flags",
-                allowed=(
-                    f"different texts, one more than there are cv_limits ({len(limits)}), and not {NEGATIVE_FLAG!r}"
-                ),
-                given=flags,
-            )
-        self._set("cv_limits", limits)
-        self._set("flags", flags)
+            allowed = f"different texts, one more than there are cv_limits ({len(limits)}), and not {NEGATIVE_FLAG!r}"
+            raise ParameterError("flags", allowed=allowed, given=flags)
+        for name, value in {**checked, "cv_limits": limits, "flags": flags}.items():
+            object.__setattr__(self, name, value)
 
     def label(self, column: str) -> ColumnLabel:
-        """Return the label of a published column: its name, if the publication has no other."""
+        """Return the label of a published column; by default its name."""
         return _as_label(column, self.columns.get(column, column))
 
     def check_titles(self, columns: Iterable[str]) -> None:
@@ -183,17 +170,16 @@ class Publication:
         for name in columns:
             other = seen.setdefault(str(self.label(name)), name)
             if other != name:
-                raise ParameterError(
-                    f"columns: {other!r} and {name!r} have the same title, {str(self.label(name))!r}",
-                    remedy="give them different ones",
-                )
+                words = f"have the same title, {str(self.label(name))!r}"
+                remedy = "give them different titles"
+                raise ParameterError(f"the columns {other!r} and {name!r}", words, code="duplicate", remedy=remedy)
 
     def table_title(self, name: str, several: bool = True) -> str:
-        """Return the title of a table: that of the publication with the name of the table, if it has no other."""
+        """Return the title of a table; by default the title of the publication with the name of the table."""
         return self.tables.get(name, f"{self.title}: {name}" if several else self.title)
 
     def key_title(self, column: str) -> str:
-        """Return the title of a key column: its name, if the publication has no other."""
+        """Return the title of a key column; by default its name."""
         return self.keys.get(column, column)
 
     def key_name(self, column: str, label: object) -> str | None:
@@ -201,14 +187,14 @@ class Publication:
         return None if column not in self.codes else self.codes[column].get(label_text(label))
 
     def step(self, column: str, ratio: bool = False) -> Fraction | None:
-        """Return the step that a column is rounded to; None if it is shown as it was released."""
-        for_all = None if ratio or isinstance(self.rounding, Mapping) else self.rounding
+        """Return the step to which a column is rounded; None if it is not rounded."""
+        for_all = None if ratio else self.rounding
         found = self.rounding.get(column) if isinstance(self.rounding, Mapping) else for_all
         assert found is None or isinstance(found, Fraction)
         return found
 
     def negative(self, column: str) -> str:
-        """Return what is done with negative estimates of a column: "flag", "zero" or "keep"."""
+        """Return how negative estimates of a column are shown: "flag", "zero" or "keep"."""
         return self.negatives if isinstance(self.negatives, str) else self.negatives.get(column, NEGATIVES[0])
 
     def to_dict(self) -> dict[str, Any]:
@@ -223,7 +209,7 @@ class Publication:
         elif self.rounding is not None:
             found["rounding"] = _plain_step(self.rounding)
         found = {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
-        kept = ("title", "cv_limits", "flags", "negatives")  # a reader needs these, whatever the defaults will be
+        kept = ("title", "cv_limits", "flags", "negatives")  # later defaults may differ
         return {name: value for name, value in found.items() if name in kept or value not in (None, [], {})}
 
     @staticmethod
@@ -233,9 +219,10 @@ class Publication:
         known = [one.name for one in fields(Publication)]
         for name in given:
             if name not in known:
-                raise ParameterError(f"{name!r}", f"is not a field of a publication{nearest(name, known)}")
+                words, remedy = "is not a field of a publication", nearest(name, known)
+                raise ParameterError(f"{name!r}", words, code="unknown-name", remedy=remedy)
         if "title" not in given:
-            raise ParameterError("title", "is missing: a publication needs a title")
+            raise ParameterError("title", "is missing", code="missing", remedy="a publication needs a title")
         return Publication(**given)
 
     @staticmethod
@@ -249,29 +236,24 @@ class Publication:
 
 def read_codes(path: str | os.PathLike[str]) -> dict[str, str]:
     """Read a code list; see `Publication.read_codes`."""
-    source = Path(path)
+    subject = f"codes: {Path(path)}"
     try:
-        with open(source, encoding="utf-8-sig", newline="") as file:
+        with open(path, encoding="utf-8-sig", newline="") as file:
             rows = [row for row in csv.reader(file, strict=True) if row]
     except (OSError, UnicodeError, csv.Error) as error:
-        raise ParameterError(
-            f"codes: {source}",
-            f"cannot be read: {getattr(error, 'strerror', None) or error}",
-            remedy="give a CSV file in UTF-8",
-        ) from None
+        words = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise ParameterError(subject, words, code="unreadable", remedy="give a CSV file in UTF-8") from None
     found: dict[str, str] = {}
     for line in rows[1:]:
         if len(line) < 2 or not line[1].strip():
-            raise ParameterError(
-                f"codes: {source}", f"must have a label and a name in every line, but {line[0]!r} has none"
-            )
+            words = f"must have a label and a name in every line, but {line[0]!r} has no name"
+            raise ParameterError(subject, words, code="missing")
         if line[0] in found:
-            raise ParameterError(f"codes: {source}", f"has two names for {line[0]!r}", remedy="keep one")
+            raise ParameterError(subject, f"has two names for {line[0]!r}", code="duplicate", remedy="keep one")
         found[line[0]] = line[1].strip()
     if not found:
-        raise ParameterError(
-            f"codes: {source}", "must have a header, then one line with a label and a name for each label"
-        )
+        words = "must have a header, then one line with a label and a name for each label"
+        raise ParameterError(subject, words, code="empty")
     return found
 
 
@@ -283,10 +265,10 @@ def label_text(label: object) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the name that was probably meant, or all names, as the end of an error."""
+    """Return the remedy for an unknown name: the nearest known name, or all names."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"
+    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
 
 
 def _as_label(name: str, label: object) -> ColumnLabel:
@@ -298,7 +280,8 @@ def _as_label(name: str, label: object) -> ColumnLabel:
         known = [one.name for one in fields(ColumnLabel)]
         for entry in label:
             if entry not in known:
-                raise ParameterError(f"columns[{name!r}]: there is no entry {entry!r}{nearest(str(entry), known)}")
+                words, remedy = f"has no entry {entry!r}", nearest(str(entry), known)
+                raise ParameterError(f"columns[{name!r}]", words, code="unknown-name", remedy=remedy)
         return ColumnLabel(**{"title": name, **label})
     raise ParameterTypeError(
         f"columns[{name!r}]",
@@ -310,8 +293,9 @@ def _as_label(name: str, label: object) -> ColumnLabel:
 def _as_step(step: object) -> Fraction:
     try:
         return as_unit(step)
-    except ParameterError as error:
-        raise type(error)(str(error).replace("unit", "rounding", 1)) from None
+    except (ParameterError, ParameterTypeError) as error:
+        error.subject = "rounding"
+        raise
 
 
 def _plain_step(step: object) -> int | str:
@@ -325,7 +309,7 @@ def _check_text(name: str, text: object, optional: bool = False) -> None:
     if not isinstance(text, str):
         raise ParameterTypeError(name, allowed="text", given=type(text))
     if not text.strip():
-        raise ParameterError(name, "must not be empty")
+        raise ParameterError(name, "must not be empty", code="empty")
 
 
 def _list(name: str, values: object) -> Sequence[Any]:
@@ -346,7 +330,7 @@ def _mapping(name: str, values: object) -> Mapping[str, Any]:
         raise ParameterTypeError(name, allowed="a mapping", given=type(values))
     for key in values:
         if not isinstance(key, str):
-            raise ParameterTypeError(name, "must have names as keys, which are text", given=key)
+            raise ParameterTypeError(f"the keys of {name}", allowed="text", given=key)
     return values
 
 

@@ -1,7 +1,7 @@
 """Signatures of published files: SHA256SUMS lists the files of a folder, and SHA256SUMS.minisig signs the list.
 
-Both have public formats: `minisign -V` checks the signature, and `sha256sum -c` the files. `verify` is stricter: the
-two files have one form only, and neither a name nor a link can lead out of the folder (docs/signing.md).
+Both have public formats: `minisign -V` checks the signature, and `sha256sum -c` the files. `verify` is stricter: each
+of the two files has only one valid form, and neither a name nor a link can lead out of the folder (docs/signing.md).
 """
 
 import hashlib
@@ -90,29 +90,31 @@ def sign(
     if len(places) == 1 and places[0].is_dir():
         places = [one for one in places[0].iterdir() if one.name not in (SUMS, SIGNATURE) and one.name[0] != "."]
     if not places:
-        raise ParameterError("paths", allowed="one or more files to sign, got none")
+        raise ParameterError("paths", "must name one or more files to sign", code="empty")
     facts = {place.with_name(name) for place in places for name in _facts_names(place.name)} - set(places)
     places = sorted([*places, *filter(os.path.lexists, facts)], key=lambda place: place.name)
     folder = places[0].parent
     for place in places:
         if os.path.realpath(place.parent) != os.path.realpath(folder):
-            raise ParameterError(
-                f"paths: {place}", f"is not in the folder {folder}", remedy="sign the files of each folder alone"
-            )
+            words, remedy = f"is not in the folder {folder}", "sign the files of each folder alone"
+            raise ParameterError(f"paths: {place}", words, code="several-folders", remedy=remedy)
     if problem := name_problem(place.name for place in places):
-        raise ParameterError(f"paths: {problem}", remedy="rename the file")
+        raise ParameterError(
+            "paths", f"has a name that cannot be signed: {problem}", code="name", remedy="rename the file"
+        )
     targets = [check_output_path(folder / name, "", overwrite) for name in (SUMS, SIGNATURE)]
     secret = key if isinstance(key, SecretKey) else read_secret_key(key, passphrase)
     if not isinstance(key, SecretKey) and os.path.realpath(key) in map(os.path.realpath, places):
-        raise ParameterError(f"paths: {key}", "is the secret key", remedy="move it elsewhere, and never publish it")
+        remedy = "move it elsewhere, and never publish it"
+        raise ParameterError(f"paths: {key}", "is the secret key", code="secret", remedy=remedy)
     try:
         sums = "".join(f"{_read(place, _sha256)}  {place.name}\n" for place in places).encode()
     except SignatureError as error:
-        raise ParameterError(f"paths: {error}") from None
+        subject = f"paths: {error.subject}"
+        raise ParameterError(subject, error.problem, code=error.code, remedy=error.remedy) from None
     if len(sums) > LARGEST_SUMS:
-        raise ParameterError(
-            f"paths: {len(places):,} files are too many for one signature", remedy="use several folders"
-        )
+        words = f"has {len(places):,} files, too many for one signature"
+        raise ParameterError("paths", words, code="too-many", remedy="use several folders")
     signature = secret.sign(sums, f"timestamp:{int(time.time())}\tfile:{SUMS}\thashed")
     writers = (lambda file: file.write_bytes(sums)), (lambda file: file.write_bytes(signature))
     write_files(dict(zip(targets, writers, strict=True)), overwrite=overwrite)
@@ -132,7 +134,7 @@ def verify(path: str | os.PathLike[str], key: str | os.PathLike[str] | PublicKey
     Raises
     ------
     SignatureError
-        If the signature is not valid or a file does not match. The error says what is wrong.
+        If the signature is not valid or a file does not match.
     """
     if not isinstance(path, str | os.PathLike):
         raise ParameterTypeError("path", allowed="text or os.PathLike", given=type(path))
@@ -145,21 +147,22 @@ def verify(path: str | os.PathLike[str], key: str | os.PathLike[str] | PublicKey
         sums, signature = (_read(folder / name, _small) for name in (SUMS, SIGNATURE))
     except SignatureError as error:
         if error.code == "missing":
-            raise SignatureError(f"{place} has no signature: {error}", code="unsigned", file=asked) from None
+            raise SignatureError(place, f"has no signature: {error}", code="unsigned", file=asked) from None
         raise
     created = check_signature(folder / SIGNATURE, signature, sums, public)
     # From here on, the list of files is the one that the signer wrote.
     listed = _read_sums(folder / SUMS, sums)
     if asked is not None and asked not in listed:
-        words = f"{folder / SUMS} does not list {asked}; if the file was renamed, give it the name that it had before"
-        raise SignatureError(words, code="name", file=asked)
+        remedy = "if the file was renamed, give it its earlier name"
+        raise SignatureError(folder / SUMS, f"does not list {asked}", code="name", file=asked, remedy=remedy)
     present = [name for name in listed if os.path.lexists(folder / name)]
     problems = [one for name in present for one in _file_problems(folder / name, listed)]
     if not present:
-        problems = [SignatureError(f"{folder} has none of the files that {SUMS} lists", code="missing")]
+        problems = [SignatureError(folder, f"has none of the files that {SUMS} lists", code="missing")]
     if problems:
-        problems.sort(key=lambda error: error.file != asked)
-        raise SignatureError("; ".join(map(str, problems)), code=problems[0].code, file=problems[0].file)
+        worst, *further = sorted(problems, key=lambda error: error.file != asked)
+        rest = "; ".join([*([worst.remedy] if worst.remedy else []), *map(str, further)])
+        raise SignatureError(worst.subject, worst.problem, code=worst.code, file=worst.file, remedy=rest or None)
     known = {comparable_name(name) for name in (*listed, SUMS, SIGNATURE)}
     others = sorted(name for name in os.listdir(folder) if comparable_name(name) not in known)
     unlisted = tuple(name if name.isprintable() else ascii(name) for name in others)
@@ -193,26 +196,25 @@ def _read_sums(path: Path, sums: bytes) -> dict[str, str]:
     if end or not entries or None in found:
         problem = "a line is not a SHA-256 in hexadecimal digits, two spaces, a name and a line feed"
     if problem is not None:
-        raise SignatureError(f"{path} is damaged: {problem}; use the published file", code="damaged")
+        raise SignatureError(path, f"is damaged: {problem}", code="damaged", remedy="use the published file")
     return dict(entries)
 
 
 def _file_problems(path: Path, listed: Mapping[str, str]) -> Iterator[SignatureError]:
-    """Yield what is wrong with a listed file: another content, or for a CSV file facts that were not signed."""
+    """Yield the problems of a listed file: another content, or for a CSV file facts that were not signed."""
     try:
         if _read(path, _sha256) != listed[path.name]:
-            yield SignatureError(
-                f"{path} does not match its signature: its content was changed", code="changed", file=path.name
-            )
+            words = "does not match its signature: its content was changed"
+            yield SignatureError(path, words, code="changed", file=path.name)
     except SignatureError as error:
         yield error
     for facts in map(path.with_name, _facts_names(path.name)):
         if facts.name not in listed and os.path.lexists(facts):
-            words = f"{facts} is not signed, but it could be read as the facts of {path.name}; remove it"
-            yield SignatureError(words, code="extra", file=facts.name)
+            words = f"is not signed, but it could be read as the facts of {path.name}"
+            yield SignatureError(facts, words, code="extra", file=facts.name, remedy="remove it")
         if facts.name in listed and not os.path.lexists(facts):
-            words = f"there is no file {facts}, which was signed with {path.name} and holds its facts"
-            yield SignatureError(words, code="missing", file=facts.name)
+            words = f"is missing; it was signed with {path.name} and holds its facts"
+            yield SignatureError(facts, words, code="missing", file=facts.name)
 
 
 def _facts_names(name: str) -> list[str]:
@@ -234,23 +236,23 @@ def _read(path: Path, use: Callable[[BinaryIO], T]) -> T:
         flags |= getattr(os, name, 0)
     try:
         if path.is_symlink():
-            words = f"{path} is a symbolic link, which could lead anywhere; use the file itself"
-            raise SignatureError(words, code="link", file=path.name)
+            words = "is a symbolic link, which could lead anywhere"
+            raise SignatureError(path, words, code="link", file=path.name, remedy="use the file itself")
         with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
             before = os.fstat(file.fileno())
             if not stat.S_ISREG(before.st_mode):
-                raise SignatureError(
-                    f"{path} is not a regular file; give the path of a file", code="unreadable", file=path.name
-                )
+                remedy = "give the path of a file"
+                raise SignatureError(path, "is not a regular file", code="unreadable", file=path.name, remedy=remedy)
             found = use(file)
             after = os.fstat(file.fileno())
     except FileNotFoundError:
-        raise SignatureError(f"there is no file {path}", code="missing", file=path.name) from None
+        raise SignatureError(path, "does not exist", code="missing", file=path.name) from None
     except (OSError, ValueError) as error:
-        words = getattr(error, "strerror", None) or str(error)
-        raise SignatureError(f"{path} cannot be read: {words}", code="unreadable", file=path.name) from None
+        words = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise SignatureError(path, words, code="unreadable", file=path.name) from None
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        raise SignatureError(f"{path} was changed while it was read; try again", code="changed", file=path.name)
+        words = "was changed while it was read"
+        raise SignatureError(path, words, code="changed", file=path.name, remedy="try again")
     return found
 
 

@@ -1,5 +1,10 @@
-"""What is summed in the study: the paper's four attributes, simulated, or columns of a table that the user gives."""
+"""The columns that the study sums, and the mechanisms that are calibrated to them.
 
+The columns are the paper's four attributes, simulated, or columns of a table that the user gives.
+"""
+
+import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,9 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+import slowscale as ss
 from slowscale.core.data_errors import Name
-from slowscale.core.errors import DataError, ParameterError
+from slowscale.core.errors import ConfidentialWarning, DataError, ParameterError
 from slowscale.core.parameters import Array
+from slowscale.mechanisms import same_error
 
 Integers = npt.NDArray[np.int64]
 Source = Literal["CBP", "cattle", "given"]
@@ -26,14 +33,14 @@ class Attribute:
     Attributes
     ----------
     name, unit_words
-        The name, and what one unit of it is, such as "employees".
+        The name, and the unit, such as "employees".
     source
-        Which data it belongs to. The paper makes some claims about its CBP data, and others about its cattle data.
+        The data set. The paper makes some claims about its CBP data, and others about its cattle data.
     values, starts
         The values of the records, cell by cell: `values[starts[i] : starts[i + 1]]` belong to cell i. The cells are in
         ascending order of their sums.
     left_out
-        How many records have no value.
+        The number of records without a value.
     """
 
     name: str
@@ -104,9 +111,6 @@ def given_attributes(path: str | Path, values: Sequence[str], by: Sequence[str])
     by
         The columns whose combinations are the cells.
     """
-    import warnings
-
-    from slowscale.core.errors import ConfidentialWarning
     from slowscale.data.guessing import guess_types
     from slowscale.data.sources import open_table
 
@@ -114,13 +118,15 @@ def given_attributes(path: str | Path, values: Sequence[str], by: Sequence[str])
         warnings.simplefilter("ignore", ConfidentialWarning)  # the study says that all its results are confidential
         guess = guess_types(str(path))
     source = open_table(str(path), guess, guess.csv)
-    listed = ", ".join(source.columns)
     for option, names in (("value", values), ("by", by)):
         if not names:
-            raise ParameterError(option, "must name at least one column")
+            raise ParameterError(option, "must name at least one column", code="empty", path=(option,))
         for name in names:
             if name not in source.columns:
-                raise ParameterError(option, f"must name columns of the data, got {name!r}: {listed}")
+                raise ParameterError(
+                    *(option, "must name columns of the data"), code="unknown-column", path=(option,), given=name,
+                    remedy=f"there are {', '.join(source.columns)}",
+                )  # fmt: skip
     table = source.select(*dict.fromkeys([*by, *values])).to_pyarrow()
     return [_attribute(table, name, by, name, "", "given") for name in values]
 
@@ -136,10 +142,14 @@ def _attribute(
     values = kept[column].cast(pa.float64(), safe=False).to_numpy()
     if len(values) < 5 or not np.isfinite(values).all() or values.min() < 0 or not np.median(values) > 0:
         raise DataError("not-studied", column=Name(column))
-    cells = _cells(kept, by)
+    cells = np.zeros(len(kept), np.int64)  # the number of the cell of each row
+    for key in by:
+        codes = pc.fill_null(kept[key].combine_chunks().dictionary_encode().indices, -1).to_numpy()
+        cells = np.unique(cells * (int(codes.max()) + 2) + codes + 1, return_inverse=True)[1]
     sums = np.bincount(cells, values)
     count, positive = len(sums), int((sums > 0).sum())
     if positive < 5:
+        words = f"has {positive} cells with a sum greater than 0; the study compares quintiles, and needs at least 5"
         raise DataError("few-cells", column=Name(column), cells=positive)
     by_size = np.argsort(sums, kind="stable")
     place = np.empty_like(by_size)
@@ -149,10 +159,57 @@ def _attribute(
     return Attribute(name, unit_words, source, values[order], starts, len(table) - len(kept))
 
 
-def _cells(table: pa.Table, by: Sequence[str]) -> Integers:
-    """Return the number of the cell of each row, from 0."""
-    cells = np.zeros(len(table), np.int64)
-    for name in by:
-        codes = pc.fill_null(table[name].combine_chunks().dictionary_encode().indices, -1).to_numpy()
-        cells = np.unique(cells * (int(codes.max()) + 2) + codes + 1, return_inverse=True)[1]
-    return cells
+ADDITIVE = ("Gaussian", "generalized Gaussian 1/2", "exponential polylog 2")
+TRANSFORMATION = ("Gaussian", "fourth root", "log")  # the identity transformation is the Gaussian mechanism
+KINDS = {"additive": ADDITIVE, "transformation": TRANSFORMATION}
+NAMES = tuple(dict.fromkeys([*ADDITIVE, *TRANSFORMATION]))
+# The parameter that the paper solves for, and its printed values (Table experiment-params).
+FREE = dict(zip(NAMES, ("sigma", "sigma", "d", "sigma", "sigma"), strict=True))
+PRINTED_PARAMETERS = {
+    "Cattle": (7212, 658, 0.113, 1.67, 0.637),
+    "EMP": (1.41, 0.129, 0.595, 0.198, 0.448),
+    "PAYQTR1": (17.7, 1.61, 0.337, 0.372, 0.616),
+    "PAYANN": (75, 6.84, 0.231, 0.534, 0.632),
+}
+
+
+def experiment_mechanisms(attribute: Attribute) -> dict[str, ss.Mechanism]:
+    """Return the mechanisms by name: a standard deviation of √½ medians, for a sum equal to the median.
+
+    The polylog has the scale 1, as in the paper, whatever the median is.
+    """
+    found = same_error(std=math.sqrt(0.5) * attribute.median, at=attribute.median, sigma=1.0)
+    return {name: found[name] for name in NAMES}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A calibrated parameter beside the printed one."""
+
+    attribute: str
+    mechanism: str
+    name: str
+    found: float
+    printed: float
+    target_std: float
+    printed_std: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the printed value is the found one, rounded."""
+        digits = f"{self.printed:g}"
+        places = len(digits.partition(".")[2])
+        return abs(self.printed - self.found) <= 0.5 * 10.0**-places * (1 + 1e-9)
+
+
+def parameter_table(attribute: Attribute, mechanisms: dict[str, ss.Mechanism]) -> list[Parameter]:
+    """Return the parameters of an attribute of the paper, found and printed; none for other attributes."""
+    rows: list[Parameter] = []
+    if attribute.source == "given":
+        return rows
+    for name, printed in zip(NAMES, PRINTED_PARAMETERS[attribute.name], strict=True):
+        mechanism, free = mechanisms[name], FREE[name]
+        found, as_printed = getattr(mechanism, free), ss.Mechanism.from_dict({**mechanism.to_dict(), free: printed})
+        stds = mechanism.std(attribute.median), as_printed.std(attribute.median)
+        rows.append(Parameter(attribute.name, name, free, float(found), printed, *stds))
+    return rows

@@ -1,16 +1,26 @@
 """Claims about errors: Section 6.4.2 (absolute relative error) and Section 6.4.3 (standard deviations)."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 import slowscale as ss
 from slowscale.core.numbers import format_number
 from slowscale.core.parameters import Array
-from slowscale.study.claims import Finding, claim, each, judged
-from slowscale.study.claims_about_loss import GAUSS, LOG, POLYLOG, POWER, ROOT, percent
-from slowscale.study.parameters import ADDITIVE
-from slowscale.study.results import Subject
+from slowscale.study.attributes import ADDITIVE
+from slowscale.study.claims import (
+    COUNTERPARTS,
+    GAUSS,
+    LOG,
+    POLYLOG,
+    POWER,
+    ROOT,
+    Finding,
+    Subjects,
+    claim,
+    each,
+    judged,
+    percent,
+)
+from slowscale.study.experiments import Subject
 
 SECTION_ERRORS, SECTION_STDS = "6.4.2 Relative error", "6.4.3 Standard deviation"
 
@@ -20,45 +30,33 @@ def listed(numbers: Array) -> str:
     return "(" + ", ".join(percent(x) for x in numbers) + ")"
 
 
-def falls(numbers: Array) -> bool:
-    """Return whether errors become smaller from quintile to quintile."""
-    return bool(np.all(np.diff(numbers) < 0))
-
-
 def fall(subject: Subject, name: str) -> float:
     """Return by what factor the median error falls from the first quintile to the last one."""
     first, *_, last = subject.percentile(name, 50)
     return float(first / last)
 
 
-def medians_of(subjects: Sequence[Subject], name: str) -> str:
+def medians_of(subjects: Subjects, name: str) -> str:
     """Return the medians of the relative error of a mechanism, by attribute and quintile."""
     return each(subjects, lambda s: listed(s.percentile(name, 50)))
 
 
-def _errors_fall(subjects: Sequence[Subject]) -> Finding:
+def _errors_fall(subjects: Subjects) -> Finding:
     return Finding(
-        judged(falls(s.percentile(name, 50)) for s in subjects for name in ADDITIVE),
+        judged(bool(np.all(np.diff(s.percentile(name, 50)) < 0)) for s in subjects for name in ADDITIVE),
         "Medians by quintile with the polylog: " + medians_of(subjects, POLYLOG),
     )
 
 
-@claim(
-    SECTION_ERRORS,
-    "CBP: with additive mechanisms the relative error falls clearly from quintile to quintile.",
-    "CBP",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_ERRORS, "CBP", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """CBP: with additive mechanisms the relative error falls clearly from quintile to quintile."""
     return _errors_fall(subjects)
 
 
-@claim(
-    SECTION_ERRORS,
-    "CBP: all additive mechanisms have comparable errors, with the same pattern over the quintiles.",
-    "CBP",
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_ERRORS, "CBP")
+def _(subjects: Subjects) -> Finding:
+    """CBP: all additive mechanisms have comparable errors, with the same pattern over the quintiles."""
     ratios = [
         float(np.max(np.maximum(a / b, b / a)))
         for s in subjects
@@ -71,14 +69,11 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_ERRORS,
-    "CBP: generalized Gaussian and polylog noise mostly have a lower median error than Gaussian noise, with a wider "
-    "spread.",
-    "CBP",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_ERRORS, "CBP", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """CBP: generalized Gaussian and polylog noise mostly have a lower median error than Gaussian noise, with a wider
+    spread.
+    """
     lower = [
         s.percentile(name, 50)[i] < s.percentile(GAUSS, 50)[i]
         for s in subjects
@@ -98,13 +93,9 @@ def _spread(subject: Subject, name: str) -> float:
     return float(subject.percentile(name, 95)[2] / subject.percentile(name, 50)[2])
 
 
-@claim(
-    SECTION_ERRORS,
-    "The identity transformation is the Gaussian mechanism, so their errors agree.",
-    "both",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_ERRORS, "both", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """The identity transformation is the Gaussian mechanism, so their errors agree."""
     same = [
         ss.Root(k=1, sigma=s.std).std(q) == s.std
         for s in subjects
@@ -113,14 +104,11 @@ def _(subjects: Sequence[Subject]) -> Finding:
     return Finding(judged(same), "The standard deviations of both are equal at every sum that was tried.")
 
 
-@claim(
-    SECTION_ERRORS,
-    "The variance of the slowly scaling transformations grows with the sum, which cancels part of the fall of the "
-    "relative error.",
-    "both",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_ERRORS, "both", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """The variance of the slowly scaling transformations grows with the sum, which cancels part of the fall of the
+    relative error.
+    """
     slower = [fall(s, name) < fall(s, GAUSS) for s in subjects for name in (ROOT, LOG)]
     return Finding(
         judged(slower),
@@ -129,22 +117,20 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_ERRORS,
-    "The standard deviation of the log mechanism is in the end proportional to the sum, so that its relative error has "
-    "a positive limit.",
-    "both",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_ERRORS, "both", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """The standard deviation of the log mechanism is in the end proportional to the sum, so that its relative error has
+    a positive limit.
+    """
     sigmas = {s.name: float(s.mechanisms[LOG].to_dict()["sigma"]) for s in subjects}
     limits = {name: float(np.sqrt(np.expm1(sigma**2))) for name, sigma in sigmas.items()}
     reached = [abs(s.mechanisms[LOG].std(1e12) / 1e12 / limits[s.name] - 1) < 1e-6 for s in subjects]
     return Finding(judged(reached), "Limits of std/sum: " + each(subjects, lambda s: percent(limits[s.name])))
 
 
-@claim(SECTION_ERRORS, "CBP: the 25th percentile of the log's relative error is never below 10 %.", "CBP", certain=True)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_ERRORS, "CBP", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """CBP: the 25th percentile of the log's relative error is never below 10 %."""
     smallest = {s.name: float(s.percentile(LOG, 25).min()) for s in subjects}
     return Finding(
         judged(one >= 0.1 for one in smallest.values()),
@@ -152,20 +138,15 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(SECTION_ERRORS, "CBP: this would probably rule out the log mechanism.", "CBP")
-def _(subjects: Sequence[Subject]) -> Finding:
-    return Finding(
-        "not measured",
-        "A judgement. Its median errors by quintile are " + medians_of(subjects, LOG),
-    )
+@claim(SECTION_ERRORS, "CBP")
+def _(subjects: Subjects) -> Finding:
+    """CBP: this would probably rule out the log mechanism."""
+    return Finding("not measured", "A judgement. Its median errors by quintile are " + medians_of(subjects, LOG))
 
 
-@claim(
-    SECTION_ERRORS,
-    "CBP: the fourth root does little better: only in the largest quintile is its 75th percentile below 10 %.",
-    "CBP",
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_ERRORS, "CBP")
+def _(subjects: Subjects) -> Finding:
+    """CBP: the fourth root does little better: only in the largest quintile is its 75th percentile below 10 %."""
     thirds = {s.name: s.percentile(ROOT, 75) for s in subjects}
     return Finding(
         judged(bool(np.all(one[:4] >= 0.1)) and one[4] < 0.1 for one in thirds.values()),
@@ -173,19 +154,17 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(SECTION_ERRORS, "Cattle: with additive mechanisms the relative error falls from quintile to quintile.", "cattle")
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_ERRORS, "cattle")
+def _(subjects: Subjects) -> Finding:
+    """Cattle: with additive mechanisms the relative error falls from quintile to quintile."""
     return _errors_fall(subjects)
 
 
-@claim(
-    SECTION_ERRORS,
-    "Cattle: the polylog mostly has the smallest error, closely followed by generalized Gaussian noise and then "
-    "Gaussian noise.",
-    "cattle",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_ERRORS, "cattle", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """Cattle: the polylog mostly has the smallest error, closely followed by generalized Gaussian noise and then
+    Gaussian noise.
+    """
     ordered = [
         s.percentile(POLYLOG, 50)[i] < s.percentile(POWER, 50)[i] < s.percentile(GAUSS, 50)[i]
         for s in subjects
@@ -199,12 +178,9 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_ERRORS,
-    "Cattle: in each quintile almost the whole box of an additive mechanism is below 10 %.",
-    "cattle",
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_ERRORS, "cattle")
+def _(subjects: Subjects) -> Finding:
+    """Cattle: in each quintile almost the whole box of an additive mechanism is below 10 %."""
     below = [float(np.mean(s.percentile(name, 95) < 0.1)) for s in subjects for name in ADDITIVE]
     return Finding(
         "holds" if min(below) == 1 else "holds in part" if np.mean(below) >= 0.5 else "does not hold",
@@ -213,14 +189,15 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-def _by_source(subjects: Sequence[Subject]) -> tuple[list[Subject], list[Subject]]:
+def _by_source(subjects: Subjects) -> tuple[list[Subject], list[Subject]]:
     """Return the subjects of the cattle data and of the CBP data."""
     cattle = [s for s in subjects if s.attribute.source == "cattle"]
     return cattle, [s for s in subjects if s.attribute.source == "CBP"]
 
 
-@claim(SECTION_ERRORS, "Cattle: errors of additive mechanisms are generally lower than on CBP.", "both", printed=True)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_ERRORS, "both", printed=True)
+def _(subjects: Subjects) -> Finding:
+    """Cattle: errors of additive mechanisms are generally lower than on CBP."""
     cattle, business = _by_source(subjects)
     lower = [
         bool(one.percentile(name, 50)[i] < other.percentile(name, 50)[i])
@@ -237,13 +214,9 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_ERRORS,
-    "Cattle: the reason is that its sums are larger, because it has fewer groups.",
-    "both",
-    printed=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_ERRORS, "both", printed=True)
+def _(subjects: Subjects) -> Finding:
+    """Cattle: the reason is that its sums are larger, because it has fewer groups."""
     cattle, business = _by_source(subjects)
     ratios = {s.name: float(np.median(s.attribute.sums)) / s.std for s in subjects}
     return Finding(
@@ -253,13 +226,9 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_ERRORS,
-    "Whether additive mechanisms are fit for use depends strongly on the sums.",
-    "both",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_ERRORS, "both", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """Whether additive mechanisms are fit for use depends strongly on the sums."""
     return Finding(
         judged(fall(s, name) > 10 for s in subjects for name in ADDITIVE),
         "The median error of the first quintile, divided by that of the last (Gaussian, generalized Gaussian, "
@@ -267,24 +236,19 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_ERRORS,
-    "Cattle: in every quintile the medians of the fourth root and the log are above or near 10 %.",
-    "cattle",
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_ERRORS, "cattle")
+def _(subjects: Subjects) -> Finding:
+    """Cattle: in every quintile the medians of the fourth root and the log are above or near 10 %."""
     return Finding(
         judged(bool(np.all(s.percentile(name, 50) > 0.05)) for s in subjects for name in (ROOT, LOG)),
         "Fourth root: " + medians_of(subjects, ROOT) + ". Log: " + medians_of(subjects, LOG) + ". Near: above 5 %.",
     )
 
 
-@claim(
-    SECTION_ERRORS,
-    "Cattle: the fourth root improves little with the quintile because the sums lie close together.",
-    "cattle",
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_ERRORS, "cattle")
+def _(subjects: Subjects) -> Finding:
+    """Cattle: the fourth root improves little with the quintile because the sums lie close together."""
+
     def ratio(s: Subject) -> float:
         low, high = np.quantile(s.attribute.sums, [0.1, 0.9])
         return float(high / low)
@@ -298,25 +262,39 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_STDS,
-    "The standard deviation of additive mechanisms and of the identity does not depend on the sum.",
-    "both",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_STDS, "both", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """The larger losses of the transformations could be remedied by larger variances."""
+
+    def remedied(s: Subject, slow: str, other: str) -> ss.Mechanism:
+        mechanism, at = s.mechanisms[slow], s.attribute.median
+        fixed = {name: x for name, x in mechanism.to_dict().items() if name not in ("type", "sigma")}
+        return type(mechanism).calibrate(loss=s.mechanisms[other].policy(at), at=at, accounting="closed", **fixed)
+
+    factors = {
+        (s.name, slow): remedied(s, slow, other).std(s.attribute.median) / s.std
+        for s in subjects
+        for slow, other in COUNTERPARTS
+    }
+    return Finding(
+        judged(factor > 1 for factor in factors.values()),
+        "To give the median record the loss of the additive counterpart, the standard deviation at a sum of the median "
+        "record must grow by a factor of (fourth root, log): "
+        + each(subjects, lambda s: ", ".join(format_number(factors[s.name, slow]) for slow, _ in COUNTERPARTS)),
+    )
+
+
+@claim(SECTION_STDS, "both", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """The standard deviation of additive mechanisms and of the identity does not depend on the sum."""
     q = np.geomspace(1, 1e9, 50)
     constant = [bool(np.ptp(s.mechanisms[name].std(q)) == 0) for s in subjects for name in ADDITIVE]
     return Finding(judged(constant), "The same number at 50 sums from 1 to a billion.")
 
 
-@claim(
-    SECTION_STDS,
-    "For sums below the median record the transformations have lower variances than additive mechanisms.",
-    "both",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_STDS, "both", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """For sums below the median record the transformations have lower variances than additive mechanisms."""
     lower = [
         bool(np.all(np.asarray(s.mechanisms[name].std(x[x < s.attribute.median])) < s.std))
         for s in subjects
@@ -326,13 +304,9 @@ def _(subjects: Sequence[Subject]) -> Finding:
     return Finding(judged(lower), "Checked at 199 sums between 0 and the median.")
 
 
-@claim(
-    SECTION_STDS,
-    "That is a large space for cattle (all sums below 10,200) and an invisibly small one for EMP (0 to 2).",
-    "both",
-    printed=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_STDS, "both", printed=True)
+def _(subjects: Subjects) -> Finding:
+    """That is a large space for cattle (all sums below 10,200) and an invisibly small one for EMP (0 to 2)."""
     medians = {s.name: s.attribute.median for s in subjects}
     shares = {s.name: float(np.mean(s.attribute.sums < s.attribute.median)) for s in subjects}
     return Finding(
@@ -342,13 +316,10 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_STDS,
-    "For large sums the transformations can be far worse than additive mechanisms.",
-    "both",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_STDS, "both", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """For large sums the transformations can be far worse than additive mechanisms."""
+
     def ratio(s: Subject, name: str) -> float:
         return float(s.mechanisms[name].std(float(s.attribute.sums[-1])) / s.std)
 
@@ -359,22 +330,21 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_STDS,
-    "On very sparse data, with many sums of one record or none, the transformations could have the smaller errors.",
-    "both",
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_STDS, "both")
+def _(subjects: Subjects) -> Finding:
+    """On very sparse data, with many sums of one record or none, the transformations could have the smaller errors."""
+
     def smaller(s: Subject, name: str) -> float:
-        """The share of the records whose own sum, as a cell, would typically be less wrong than with the polylog."""
+        """The share of the records that, as single cells, would typically be less wrong than with the polylog."""
         records = np.quantile(s.attribute.values, np.arange(0.005, 1, 0.01))
         low, high = s.mechanisms[name].prediction_interval(records, 0.5)
-        return float(np.mean((high - low) / 2 < _typical(s)))
+        usual_low, usual_high = s.mechanisms[POLYLOG].prediction_interval(0.0, 0.5)
+        return float(np.mean((high - low) / 2 < (usual_high - usual_low) / 2))
 
     shares = {(s.name, name): smaller(s, name) for s in subjects for name in (ROOT, LOG)}
     return Finding(
         judged(share > 0.25 for share in shares.values()),
-        "If every record were a cell of its own, so many would typically be less wrong than with the polylog (fourth "
+        "If every record were a separate cell, so many would typically be less wrong than with the polylog (fourth "
         "root, log): "
         + each(subjects, lambda s: ", ".join(percent(shares[s.name, name]) for name in (ROOT, LOG)))
         + ". A cell without records has a standard deviation of (fourth root, log) "
@@ -382,9 +352,3 @@ def _(subjects: Sequence[Subject]) -> Finding:
         + " instead of "
         + each(subjects, lambda s: format_number(s.std)),
     )
-
-
-def _typical(subject: Subject) -> float:
-    """The median absolute error of the polylog."""
-    low, high = subject.mechanisms[POLYLOG].prediction_interval(0.0, 0.5)
-    return float(high - low) / 2

@@ -1,35 +1,30 @@
 """Claims that follow from formulas alone: Section 5 (densities), Appendix A (policies and mechanism classes)."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 import slowscale as ss
 from slowscale.core.numbers import format_number
-from slowscale.study.claims import Finding, claim, judged
-from slowscale.study.claims_about_loss import GAUSS, LOG, POLYLOG, POWER, ROOT
-from slowscale.study.errors import SeededBits
-from slowscale.study.results import Subject
+from slowscale.study.claims import GAUSS, LOG, POLYLOG, POWER, ROOT, Finding, Subjects, claim, judged
+from slowscale.study.experiments import SeededBits
 from slowscale.study.tables import tail_weights
 
 SECTION_POLICIES, SECTION_CLASSES = "A.1 Policy functions", "A.2 Mechanism classes"
 
 
-@claim("5, Table ep_probs", "The tail weights of noise with a loss of 1 at an influence of 1.", certain=True)
-def _(_: Sequence[Subject]) -> Finding:
+@claim("5, Table ep_probs", certain=True)
+def _(_: Subjects) -> Finding:
+    """The tail weights of noise with a loss of 1 at an influence of 1."""
     table = tail_weights()
     differences = np.abs(table["found"].to_numpy() - table["printed"].to_numpy())
     agree = (differences <= 0.0005 + 1e-12).tolist()
     return Finding(judged(agree), f"{sum(agree)} of {len(agree)} numbers agree to the printed digits.")
 
 
-@claim(
-    "2.5 Unit splitting",
-    "Splitting at 10 employees gives 10,000 employees a million times the loss of 5.",
-    certain=True,
-)
-def _(_: Sequence[Subject]) -> Finding:
+@claim("2.5 Unit splitting", certain=True)
+def _(_: Subjects) -> Finding:
+    """Splitting at 10 employees gives 10,000 employees a million times the loss of 5."""
     policy = ss.UnitSplitting(threshold=10, sigma=math.sqrt(50)).policy
     losses = [policy(size) for size in (5.0, 10.0, 20.0, 30.0, 10_000.0)]
     agree = np.allclose(losses, [1, 1, 4, 9, 1e6], rtol=1e-12)
@@ -38,12 +33,9 @@ def _(_: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_POLICIES,
-    "A policy that grows more slowly protects large records better, but may protect small ones worse (PAYQTR1).",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_POLICIES, certain=True)
+def _(subjects: Subjects) -> Finding:
+    """A policy that grows more slowly protects large records better, but may protect small ones worse (PAYQTR1)."""
     subject = next((s for s in subjects if s.name == "PAYQTR1"), subjects[0])
     named = {name: subject.mechanisms[name] for name in (GAUSS, POWER, POLYLOG)}
     small, large = subject.attribute.median, subject.attribute.largest
@@ -57,13 +49,11 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    f"{SECTION_POLICIES}, first example",
-    "Transformations with a standard deviation of 1,000 for a sum of 10,000 have σ of about 5 (square root), 0.2 "
-    "(fourth root) and 0.1 (log); the square root has the smallest loss up to 390,625, the log from 463,584 on.",
-    certain=True,
-)
-def _(_: Sequence[Subject]) -> Finding:
+@claim(f"{SECTION_POLICIES}, first example", certain=True)
+def _(_: Subjects) -> Finding:
+    """Transformations with a standard deviation of 1,000 for a sum of 10,000 have σ of about 5 (square root), 0.2
+    (fourth root) and 0.1 (log); the square root has the smallest loss up to 390,625, the log from 463,584 on.
+    """
     square, fourth = (ss.Root.calibrate(k=k, std=1000, at=10_000) for k in (2, 4))
     log = ss.Log.calibrate(std=1000, at=10_000)
     first = _crossing(square, fourth, 1e3, 1e7)
@@ -77,13 +67,11 @@ def _(_: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    f"{SECTION_POLICIES}, second example",
-    "Additive mechanisms with a standard deviation of 1,000 have σ of about 707 (Laplace) and 91 (generalized Gaussian "
-    "½) and d of about 0.145 (polylog); the crossovers are at about 5,492 and 17,387.",
-    certain=True,
-)
-def _(_: Sequence[Subject]) -> Finding:
+@claim(f"{SECTION_POLICIES}, second example", certain=True)
+def _(_: Subjects) -> Finding:
+    """Additive mechanisms with a standard deviation of 1,000 have σ of about 707 (Laplace) and 91 (generalized Gaussian
+    ½) and d of about 0.145 (polylog); the crossovers are at about 5,492 and 17,387.
+    """
     laplace = ss.GeneralizedGaussian.calibrate(std=1000, p=1)
     power = ss.GeneralizedGaussian.calibrate(std=1000, p=0.5)
     polylog = ss.ExponentialPolylog.calibrate(std=1000, p=2)
@@ -102,8 +90,9 @@ def _crossing(one: ss.Mechanism, two: ss.Mechanism, low: float, high: float) -> 
     return found[-1].influence
 
 
-@claim(SECTION_CLASSES, "Additive mechanisms are unbiased: mean, median and mode are the true sum.", certain=True)
-def _(_: Sequence[Subject]) -> Finding:
+@claim(SECTION_CLASSES, certain=True)
+def _(_: Subjects) -> Finding:
+    """Additive mechanisms are unbiased: mean, median and mode are the true sum."""
     means = [ss.ExponentialPolylog(d=d, sigma=1, a=1, p=1).noise.mean() for d in (1.5, 3)]
     return Finding(
         "holds in part" if math.isnan(means[0]) and means[1] == 0 else "does not hold",
@@ -111,12 +100,9 @@ def _(_: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_CLASSES,
-    "Transformations are unbiased for the mean or for the median, but mostly not for both.",
-    certain=True,
-)
-def _(_: Sequence[Subject]) -> Finding:
+@claim(SECTION_CLASSES, certain=True)
+def _(_: Subjects) -> Finding:
+    """Transformations are unbiased for the mean or for the median, but mostly not for both."""
     q = np.array([10.0, 1000.0])
     biases = {
         (name, estimator): float(np.abs(mechanism.bias(q)).max())
@@ -135,11 +121,11 @@ def _(_: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_CLASSES,
-    "Users can estimate the variance of a transformation by inserting the published value into the variance formula.",
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_CLASSES)
+def _(subjects: Subjects) -> Finding:
+    """Users can estimate the variance of a transformation by inserting the published value into the variance
+    formula.
+    """
     subject = next((s for s in subjects if s.name == "PAYANN"), subjects[0])
     words, near = [], []
     for name in (ROOT, LOG):
@@ -159,12 +145,9 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_CLASSES,
-    "For every loss guarantee an additive mechanism has the smaller variance once the sum is large enough.",
-    certain=True,
-)
-def _(_: Sequence[Subject]) -> Finding:
+@claim(SECTION_CLASSES, certain=True)
+def _(_: Subjects) -> Finding:
+    """For every loss guarantee an additive mechanism has the smaller variance once the sum is large enough."""
     larger = [
         ss.Root(k=2, sigma=1).variance(1e9) > ss.GeneralizedGaussian(sigma=2, p=1).variance(),
         ss.Log(sigma=1, a=math.e).variance(1e9) > ss.ExponentialPolylog(d=0.5, sigma=1, p=2).variance(),
@@ -174,13 +157,11 @@ def _(_: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    f"{SECTION_CLASSES}, first example",
-    "The policies of Laplace noise and of the square root with σ₂ = √(σ/2) differ by less and less as Δ grows; the "
-    "square root has the smaller variance for sums below 0.75·σ, and Laplace noise above; the region grows with σ.",
-    certain=True,
-)
-def _(_: Sequence[Subject]) -> Finding:
+@claim(f"{SECTION_CLASSES}, first example", certain=True)
+def _(_: Subjects) -> Finding:
+    """The policies of Laplace noise and of the square root with σ₂ = √(σ/2) differ by less and less as Δ grows; the
+    square root has the smaller variance for sums below 0.75·σ, and Laplace noise above; the region grows with σ.
+    """
     thresholds, differences = [], []
     for sigma in (1.0, 10.0, 1000.0):
         laplace, root = ss.GeneralizedGaussian(sigma=sigma, p=1), ss.Root(k=2, sigma=math.sqrt(sigma / 2))
@@ -198,13 +179,11 @@ def _(_: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    f"{SECTION_CLASSES}, second example",
-    "Log and polylog with d = 1/(2σ²) and the same a: the log has the larger variance from a sum of "
-    "√(variance/(exp(2d) − 1)) − a on.",
-    certain=True,
-)
-def _(_: Sequence[Subject]) -> Finding:
+@claim(f"{SECTION_CLASSES}, second example", certain=True)
+def _(_: Subjects) -> Finding:
+    """Log and polylog with d = 1/(2σ²) and the same a: the log has the larger variance from a sum of
+    √(variance/(exp(2d) − 1)) − a on.
+    """
     right, words, below = [], [], []
     sizes = np.geomspace(0.01, 1e9, 200)
     for d in (0.145, 0.25, 0.5, 1.0):
@@ -223,12 +202,9 @@ def _(_: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    f"{SECTION_CLASSES}, second example",
-    "Log and polylog with d = 1/(2σ²) and the same a achieve asymptotically the same policy function.",
-    certain=True,
-)
-def _(_: Sequence[Subject]) -> Finding:
+@claim(f"{SECTION_CLASSES}, second example", certain=True)
+def _(_: Subjects) -> Finding:
+    """Log and polylog with d = 1/(2σ²) and the same a achieve asymptotically the same policy function."""
     d, sizes = 0.145, np.array([1e6, 1e9, 1e12])
     polylog = ss.ExponentialPolylog(d=d, sigma=1, p=2).policy(sizes)
     log = ss.Log(sigma=math.sqrt(1 / (2 * d)), a=math.e).policy(sizes)
@@ -240,12 +216,11 @@ def _(_: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_CLASSES,
-    "New transformations are easy to make, because only Gaussian noise must be drawn safely; every additive "
-    "distribution needs a sampler of its own, and polylogs with p other than 1 and 2 have no handy quantile function.",
-)
-def _(_: Sequence[Subject]) -> Finding:
+@claim(SECTION_CLASSES)
+def _(_: Subjects) -> Finding:
+    """New transformations are easy to make, because only Gaussian noise must be drawn safely; every additive
+    distribution needs a separate sampler, and polylogs with p other than 1 and 2 have no handy quantile function.
+    """
     noise = ss.ExponentialPolylog(d=0.5, sigma=1, p=1.5)
     half = noise.prediction_interval(0, 0.95)[1]
     return Finding(
@@ -256,12 +231,9 @@ def _(_: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_CLASSES,
-    "The noise of additive mechanisms becomes negligible relative to large sums; that of the log does not.",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_CLASSES, certain=True)
+def _(subjects: Subjects) -> Finding:
+    """The noise of additive mechanisms becomes negligible relative to large sums; that of the log does not."""
     additive = [float(s.std / 1e15) for s in subjects]
     log = [float(s.mechanisms[LOG].std(1e15) / 1e15) for s in subjects]
     return Finding(
@@ -271,12 +243,9 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    "6, Table mechSummary",
-    "The formulas for variances and policies.",
-    certain=True,
-)
-def _(_: Sequence[Subject]) -> Finding:
+@claim("6, Table mechSummary", certain=True)
+def _(_: Subjects) -> Finding:
+    """The formulas for variances and policies."""
     q, x, s, a = 50.0, 7.0, 0.6, 2.0
     d, p = 0.4, 0.7
     pairs = {

@@ -1,18 +1,27 @@
 """Claims about what records lose: Section 6.2 (mechanisms) and Section 6.4.1 (empirical CDFs of the loss)."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 import slowscale as ss
 from slowscale.core.numbers import format_number
-from slowscale.study.claims import Finding, claim, each, judged
-from slowscale.study.losses import LossDistribution
-from slowscale.study.parameters import NAMES, parameter_table
-from slowscale.study.results import Subject
+from slowscale.study.attributes import NAMES, parameter_table
+from slowscale.study.claims import (
+    COUNTERPARTS,
+    GAUSS,
+    LOG,
+    POLYLOG,
+    POWER,
+    ROOT,
+    Finding,
+    Subjects,
+    claim,
+    each,
+    is_given,
+    judged,
+    percent,
+)
+from slowscale.study.experiments import LossDistribution, Subject
 
-GAUSS, POWER, POLYLOG, ROOT, LOG = NAMES
-COUNTERPARTS = ((ROOT, POWER), (LOG, POLYLOG))  # a transformation and the additive mechanism with the same growth
 SECTION_MECHANISMS, SECTION_LOSSES = "6.2 Mechanisms", "6.4.1 Loss CDFs"
 
 
@@ -29,23 +38,11 @@ def lower_share(subject: Subject, one: str, two: str) -> float:
     return float(np.mean(subject.mechanisms[one].policy(values) < subject.mechanisms[two].policy(values)))
 
 
-def _given(subjects: Sequence[Subject]) -> bool:
-    return any(s.attribute.source == "given" for s in subjects)
-
-
-def percent(share: float) -> str:
-    """Write a share as a percentage."""
-    return f"{format_number(100 * share)} %"
-
-
-@claim(
-    SECTION_MECHANISMS,
-    "A standard deviation of √½ times the median record gives Gaussian noise a loss of 1 for the median record, and at "
-    "least half of the records lose no more than that.",
-    "both",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_MECHANISMS, "both", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """A standard deviation of √½ times the median record gives Gaussian noise a loss of 1 for the median record, and at
+    least half of the records lose no more than that.
+    """
     shares = {s.name: s.losses[GAUSS].share_at(1 + 1e-9) for s in subjects}
     ones = [abs(s.mechanisms[GAUSS].policy(s.attribute.median) - 1) < 1e-9 for s in subjects]
     return Finding(
@@ -54,26 +51,18 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_MECHANISMS,
-    "The slowly scaling additive mechanisms have the standard deviation of the Gaussian mechanism; the transformation "
-    "mechanisms have it when the sum equals the median record.",
-    "both",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_MECHANISMS, "both", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """The slowly scaling additive mechanisms have the standard deviation of the Gaussian mechanism; the transformation
+    mechanisms have it when the sum equals the median record.
+    """
     worst = max(abs(m.std(s.attribute.median) / s.std - 1) for s in subjects for m in s.mechanisms.values())
     return Finding(judged([worst < 1e-9]), f"Largest relative difference of all standard deviations: {worst:.1e}.")
 
 
-@claim(
-    f"{SECTION_MECHANISMS}, Table experiment-params",
-    "The printed parameters follow from this rule and the medians.",
-    "both",
-    printed=True,
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(f"{SECTION_MECHANISMS}, Table experiment-params", "both", printed=True, certain=True)
+def _(subjects: Subjects) -> Finding:
+    """The printed parameters follow from this rule and the medians."""
     rows = [row for s in subjects for row in parameter_table(s.attribute, s.mechanisms)]
     wrong = [row for row in rows if not row.agrees]
     words = "; ".join(
@@ -85,14 +74,11 @@ def _(subjects: Sequence[Subject]) -> Finding:
     return Finding(verdict, f"{len(rows) - len(wrong)} of {len(rows)} agree to the printed digits. E02: {words}.")
 
 
-@claim(
-    SECTION_LOSSES,
-    "CBP: generalized Gaussian and polylog noise have higher loss CDFs than Gaussian noise for all losses, except for "
-    "small ones near 0.",
-    "CBP",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_LOSSES, "CBP", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """CBP: generalized Gaussian and polylog noise have higher loss CDFs than Gaussian noise for all losses, except for
+    small ones near 0.
+    """
     ends = [last_ahead(s.losses[GAUSS], s.losses[name]) for s in subjects for name in (POWER, POLYLOG)]
     beyond = [s.losses[name].largest < s.losses[GAUSS].largest for s in subjects for name in (POWER, POLYLOG)]
     small = [end <= 1 for end in ends]
@@ -107,21 +93,14 @@ def _(subjects: Sequence[Subject]) -> Finding:
         )
         + ". So many records lose less than that under Gaussian noise: "
         + each(subjects, lambda s: percent(s.losses[GAUSS].share_at(last_ahead(s.losses[GAUSS], s.losses[POLYLOG]))))
-        + (
-            ". With the printed polylog parameters, which have more noise, the losses are lower (E02, E26)."
-            if not _given(subjects)
-            else ""
-        ),
+        + ". With the printed polylog parameters, which have more noise, the losses are lower (E02, E26)."
+        * (not is_given(subjects)),
     )
 
 
-@claim(
-    SECTION_LOSSES,
-    "CBP: the CDF of the polylog mechanism reaches 1 first, so its largest loss is the smallest of all mechanisms.",
-    "CBP",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_LOSSES, "CBP", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """CBP: the CDF of the polylog mechanism reaches 1 first, so its largest loss is the smallest of all mechanisms."""
     smallest = [min(s.losses, key=lambda name: s.losses[name].largest) == POLYLOG for s in subjects]
     return Finding(judged(smallest), "Largest losses: " + each(subjects, _largest_losses))
 
@@ -130,14 +109,11 @@ def _largest_losses(subject: Subject) -> str:
     return "(" + ", ".join(f"{name} {format_number(subject.losses[name].largest)}" for name in NAMES) + ")"
 
 
-@claim(
-    SECTION_LOSSES,
-    "CBP: the transformation mechanisms show the same pattern, with larger losses than their additive counterparts: "
-    "fourth root against generalized Gaussian, log against polylog.",
-    "CBP",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_LOSSES, "CBP", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """CBP: the transformation mechanisms show the same pattern, with larger losses than their additive counterparts:
+    fourth root against generalized Gaussian, log against polylog.
+    """
     shares = {(s.name, one): 1 - lower_share(s, one, two) for s in subjects for one, two in COUNTERPARTS}
     return Finding(
         judged(share > 0.5 for share in shares.values()),
@@ -147,15 +123,11 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_LOSSES,
-    "CBP: the identity has the highest CDF up to a loss of about 50 for PAYANN and 30 for PAYQTR1; beyond, the slowly "
-    "scaling transformations have higher ones.",
-    "CBP",
-    printed=True,
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_LOSSES, "CBP", printed=True, certain=True)
+def _(subjects: Subjects) -> Finding:
+    """CBP: the identity has the highest CDF up to a loss of about 50 for PAYANN and 30 for PAYQTR1; beyond, the slowly
+    scaling transformations have higher ones.
+    """
     printed = {"PAYANN": 50, "PAYQTR1": 30}
     ends = {(s.name, name): last_ahead(s.losses[GAUSS], s.losses[name]) for s in subjects for name in (ROOT, LOG)}
     near = [abs(ends[name, slow] / about - 1) < 0.15 for name, about in printed.items() for slow in (ROOT, LOG)]
@@ -168,31 +140,25 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_LOSSES,
-    "Cattle: Gaussian noise has the highest CDF of the additive mechanisms up to a loss of about 6, where generalized "
-    "Gaussian noise overtakes it, and later the polylog.",
-    "cattle",
-    printed=True,
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_LOSSES, "cattle", printed=True, certain=True)
+def _(subjects: Subjects) -> Finding:
+    """Cattle: Gaussian noise has the highest CDF of the additive mechanisms up to a loss of about 6, where generalized
+    Gaussian noise overtakes it, and later the polylog.
+    """
     [subject] = subjects
     ends = [last_ahead(subject.losses[GAUSS], subject.losses[name]) for name in (POWER, POLYLOG)]
     return Finding(
         judged([abs(ends[0] / 6 - 1) < 0.15, ends[0] < ends[1]]),
-        f"Overtaken by generalized Gaussian noise at {format_number(ends[0])}, by the polylog at {format_number(ends[1])}.",
+        f"Overtaken by generalized Gaussian noise at {format_number(ends[0])}, by the polylog at "
+        f"{format_number(ends[1])}.",
     )
 
 
-@claim(
-    SECTION_LOSSES,
-    "Cattle: the additive mechanisms follow the same trend as on CBP: the slower a policy grows, the later it "
-    "overtakes Gaussian noise, and the smaller its largest loss.",
-    "cattle",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_LOSSES, "cattle", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """Cattle: the additive mechanisms follow the same trend as on CBP: the slower a policy grows, the later it
+    overtakes Gaussian noise, and the smaller its largest loss.
+    """
     ordered = [
         s.losses[POLYLOG].largest < s.losses[POWER].largest < s.losses[GAUSS].largest
         and last_ahead(s.losses[GAUSS], s.losses[POWER]) < last_ahead(s.losses[GAUSS], s.losses[POLYLOG])
@@ -201,15 +167,11 @@ def _(subjects: Sequence[Subject]) -> Finding:
     return Finding(judged(ordered), "Largest losses: " + each(subjects, _largest_losses))
 
 
-@claim(
-    SECTION_LOSSES,
-    "Cattle: the identity has the highest CDF of the transformations up to a loss of about 50, where the fourth root "
-    "overtakes it.",
-    "cattle",
-    printed=True,
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_LOSSES, "cattle", printed=True, certain=True)
+def _(subjects: Subjects) -> Finding:
+    """Cattle: the identity has the highest CDF of the transformations up to a loss of about 50, where the fourth root
+    overtakes it.
+    """
     [subject] = subjects
     ends = [last_ahead(subject.losses[GAUSS], subject.losses[name]) for name in (ROOT, LOG)]
     return Finding(
@@ -218,26 +180,18 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_LOSSES,
-    "Cattle: the largest losses of the fourth root and the log are smaller than that of the identity.",
-    "cattle",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_LOSSES, "cattle", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """Cattle: the largest losses of the fourth root and the log are smaller than that of the identity."""
     smaller = [s.losses[name].largest < s.losses[GAUSS].largest for s in subjects for name in (ROOT, LOG)]
     return Finding(judged(smaller), "Largest losses: " + each(subjects, _largest_losses))
 
 
-@claim(
-    SECTION_LOSSES,
-    "Cattle, unlike CBP: generalized Gaussian noise and the fourth root have higher CDFs than polylog and log over a "
-    "wide range of losses.",
-    "both",
-    printed=True,
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_LOSSES, "both", printed=True, certain=True)
+def _(subjects: Subjects) -> Finding:
+    """Cattle, unlike CBP: generalized Gaussian noise and the fourth root have higher CDFs than polylog and log over a
+    wide range of losses.
+    """
     shares = {(s.name, one): lower_share(s, one, two) for s in subjects for one, two in ((POWER, POLYLOG), (ROOT, LOG))}
     cattle = [share > 0.9 for (name, _), share in shares.items() if name == "Cattle"]
     others = [share < 0.9 for (name, _), share in shares.items() if name != "Cattle"]
@@ -248,13 +202,9 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_LOSSES,
-    "Cattle: polylog and log catch up in the end, and then lead by a thin margin only.",
-    "cattle",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_LOSSES, "cattle", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """Cattle: polylog and log catch up in the end, and then lead by a thin margin only."""
     caught, words = [], []
     for s in subjects:
         for slow, fast in ((POLYLOG, POWER), (LOG, ROOT)):
@@ -263,17 +213,13 @@ def _(subjects: Sequence[Subject]) -> Finding:
             last = s.losses[slow].largest < s.losses[fast].largest
             caught.append(last and lead < 0.05)
             words.append(f"{s.name}: {slow} " + (f"leads by at most {percent(lead)}" if last else "never catches up"))
-    known = "" if _given(subjects) else ". E12 says so of the paper's cattle data, too"
+    known = "" if is_given(subjects) else ". E12 says so of the paper's cattle data, too"
     return Finding(judged(caught), "; ".join(words) + known)
 
 
-@claim(
-    SECTION_LOSSES,
-    "Cattle: the less slowly scaling mechanisms protect the vast majority of the records better.",
-    "cattle",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_LOSSES, "cattle", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """Cattle: the less slowly scaling mechanisms protect the vast majority of the records better."""
     shares = {(s.name, one): lower_share(s, one, two) for s in subjects for one, two in ((POWER, POLYLOG), (ROOT, LOG))}
     return Finding(
         judged(share > 0.9 for share in shares.values()),
@@ -283,14 +229,11 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    SECTION_MECHANISMS,
-    "The policies of the mechanisms grow like Δ² (Gaussian), √Δ (generalized Gaussian, fourth root) and ln(Δ)² "
-    "(polylog, log).",
-    "both",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim(SECTION_MECHANISMS, "both", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """The policies of the mechanisms grow like Δ² (Gaussian), √Δ (generalized Gaussian, fourth root) and ln(Δ)²
+    (polylog, log).
+    """
     far = 1e40  # of the median record
     right = []
     for s in subjects:
@@ -302,14 +245,9 @@ def _(subjects: Sequence[Subject]) -> Finding:
     return Finding(judged(right), "Checked between 10⁴⁰ and 10⁸⁰ times the median record.")
 
 
-@claim(
-    "6.1 Datasets",
-    "The cattle data have 35,556 values in 43 groups; the table of statistics has N = 5,926.",
-    "cattle",
-    printed=True,
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim("6.1 Datasets", "cattle", printed=True, certain=True)
+def _(subjects: Subjects) -> Finding:
+    """The cattle data have 35,556 values in 43 groups; the table of statistics has N = 5,926."""
     [subject] = subjects
     count = len(subject.attribute.values)
     return Finding(
@@ -319,49 +257,18 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    "6.4.3 Standard deviation",
-    "The larger losses of the transformations could be remedied by larger variances.",
-    "both",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
-    def remedied(s: Subject, slow: str, other: str) -> ss.Mechanism:
-        mechanism, at = s.mechanisms[slow], s.attribute.median
-        fixed = {name: x for name, x in mechanism.to_dict().items() if name not in ("type", "sigma")}
-        return type(mechanism).calibrate(loss=s.mechanisms[other].policy(at), at=at, accounting="closed", **fixed)
-
-    factors = {
-        (s.name, slow): remedied(s, slow, other).std(s.attribute.median) / s.std
-        for s in subjects
-        for slow, other in COUNTERPARTS
-    }
-    return Finding(
-        judged(factor > 1 for factor in factors.values()),
-        "To give the median record the loss of the additive counterpart, the standard deviation at a sum of the median "
-        "record must grow by a factor of (fourth root, log): "
-        + each(subjects, lambda s: ", ".join(format_number(factors[s.name, slow]) for slow, _ in COUNTERPARTS)),
-    )
-
-
-@claim(
-    "7 Conclusion",
-    "The loss CDFs of slowly scaling mechanisms mostly reach 1 earlier than that of Gaussian noise: their largest loss "
-    "is smaller.",
-    "both",
-    certain=True,
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim("7 Conclusion", "both", certain=True)
+def _(subjects: Subjects) -> Finding:
+    """The loss CDFs of slowly scaling mechanisms mostly reach 1 earlier than that of Gaussian noise: their largest loss
+    is smaller.
+    """
     smaller = [s.losses[name].largest < s.losses[GAUSS].largest for s in subjects for name in NAMES[1:]]
     return Finding(judged(smaller), f"{sum(smaller)} of {len(smaller)} combinations of attribute and mechanism.")
 
 
-@claim(
-    "7 Conclusion",
-    "Publishing without clipping becomes tenable, which reduces or removes bias.",
-    "both",
-)
-def _(subjects: Sequence[Subject]) -> Finding:
+@claim("7 Conclusion", "both")
+def _(subjects: Subjects) -> Finding:
+    """Publishing without clipping becomes tenable, which reduces or removes bias."""
     found = [(s.name, gain, one) for s in subjects for gain in s.gains for one in gain.contenders if one.total_bias]
     words = "; ".join(
         f"{name}, loss {format_number(gain.loss)}: {percent(one.total_bias)}" for name, gain, one in found
@@ -373,13 +280,13 @@ def _(subjects: Sequence[Subject]) -> Finding:
     )
 
 
-@claim(
-    "7 Conclusion", "The policies of additive mechanisms may be loose, as they follow from their PRDP policies.", None
-)
-def _(_: Sequence[Subject]) -> Finding:
+@claim("7 Conclusion")
+def _(_: Subjects) -> Finding:
+    """The policies of additive mechanisms may be loose, as they follow from their PRDP policies."""
     noise = ss.GeneralizedGaussian(sigma=1, p=1)
     true = 1 + np.exp(-1.0) - 1  # the supremum for Laplace noise and Δ = σ is the Kullback-Leibler divergence
     return Finding(
         "holds",
-        f"Laplace noise, Δ = σ: the policy gives {format_number(noise.policy(1.0))}; the true supremum is {format_number(true)}.",
+        f"Laplace noise, Δ = σ: the policy gives {format_number(noise.policy(1.0))}; the true supremum is "
+        f"{format_number(true)}.",
     )

@@ -5,31 +5,31 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.csv
+from markupsafe import Markup
 
 from slowscale.core.errors import ParameterError
 from slowscale.core.files import write_files
+from slowscale.core.numbers import format_number
 from slowscale.publish.charts import tools
-from slowscale.study import tables
-from slowscale.study.attributes import Attribute, paper_attributes
-from slowscale.study.checking import check_claims
-from slowscale.study.claims import Claim, Finding
-from slowscale.study.errors import Store
-from slowscale.study.figures import save
-from slowscale.study.gallery import drawings
-from slowscale.study.page import Figure, study_page
-from slowscale.study.results import Subject, carry_out, plan_experiments, progress
+from slowscale.publish.report.pages import Row, render
+from slowscale.study import figures, tables
+from slowscale.study.attributes import PRINTED_SUMMARIES, Attribute, paper_attributes, parameter_table
+from slowscale.study.claims import Claim, Finding, Verdict, check_claims, is_given, percent
+from slowscale.study.experiments import CLIPPED_BY_SIZE, Gains, Store, Subject, carry_out, plan_experiments, progress
 
 REPETITIONS, QUICK_REPETITIONS = 1000, 100
 LOSSES = (10.0, 50.0)  # of the largest record, where mechanisms are compared at the same loss
 LEAST_LOSS, MOST_LOSS = 0.1, 10_000.0
+CDF_LIMITS = {"additive": 20.0, "transformation": 100.0}  # the largest losses that the CDFs show
 
 
 @dataclass(frozen=True)
 class Study:
-    """What a study found, and where its page is."""
+    """The results of a study, and its page."""
 
     subjects: list[Subject]
     claims: list[tuple[Claim, Finding]]
@@ -51,15 +51,15 @@ def run_study(
     Parameters
     ----------
     folder
-        Gets study.html, and the folders `figures` (SVG, PNG) and `data` (CSV).
+        The folder for study.html and the folders `figures` (SVG, PNG) and `data` (CSV).
     attributes
         The columns to study; by default those of the paper, simulated.
     repetitions
-        How often each table is released.
+        The number of releases of each table.
     losses
         The losses of the largest record at which mechanisms are compared, each from 0.1 to 10,000.
     given
-        The name of the user's own data. Only the owner may then read the files, because they are confidential.
+        The name of the user's data. Only the owner may then read the files, because they are confidential.
     overwrite
         Whether to replace the results of an earlier study.
     """
@@ -80,26 +80,178 @@ def run_study(
         output.remove_earlier()
         for name, table in tables.listed(subjects, found).items():
             output.write_csv(name, table)
-        drawn = list(_draw(subjects, output))
-        text = study_page(subjects, found, drawn, repetitions, given)
-        output.write_page(text)
+        drawn = []
+        for one in drawings(subjects):
+            for suffix, table in one.data.items():
+                output.write_csv(f"{one.name}{suffix}", table)
+            svg = output.write_chart(one.name, one.chart).read_text(encoding="utf-8")
+            drawn.append((one.section, one.name, one.caption, Markup(svg)))
+        output.write_page(_page(subjects, found, drawn, repetitions, given))
         store.remove()
     with suppress(OSError):  # it may hold files of others
         output.unfinished.rmdir()
     return Study(subjects, found, output.page)
 
 
-def _draw(subjects: Sequence[Subject], output: "_Output") -> Iterator[Figure]:
-    """Write every figure with its numbers, and yield it for the page."""
-    for one in drawings(subjects):
-        for suffix, table in one.data.items():
-            output.write_csv(f"{one.name}{suffix}", table)
-        svg = output.write_chart(one.name, one.chart)
-        yield Figure(one.name, one.section, one.words, svg.read_text(encoding="utf-8"))
+@dataclass(frozen=True)
+class Drawing:
+    """A chart with its caption, the section of the page that shows it, and the tables that it is drawn from.
+
+    `name` is that of its files; the keys of `data` are added to the name.
+    """
+
+    name: str
+    section: str
+    caption: str
+    data: dict[str, pa.Table]
+    chart: Any
+
+    @staticmethod
+    def of(
+        name: str, section: str, caption: str, table: pa.Table, draw: Callable[..., Any], **options: Any
+    ) -> "Drawing":
+        """Return the drawing of one table."""
+        return Drawing(name, section, caption, {"": table}, draw(table, **options))
+
+
+def drawings(subjects: Sequence[Subject]) -> Iterator[Drawing]:
+    """Yield all figures: those about the data, and, on the paper's data, those that follow from formulas."""
+    units = {subject.name: subject.attribute.unit_words for subject in subjects}
+    skewed = [subject for subject in subjects if subject.attribute.source != "cattle"]
+    cattle = [subject for subject in subjects if subject.attribute.source == "cattle"]
+    for index, loss in enumerate(one.loss for one in subjects[0].gains):
+        table = pa.concat_tables(tables.gains(subject, subject.gains[index]) for subject in subjects)
+        text = f"Median relative error by the sum of the cell, if the largest record loses {format_number(loss)}."
+        note = f"The largest record loses {format_number(loss)} under every mechanism."
+        yield Drawing.of(f"gains-{loss:g}", "gains", text, table, figures.gains, units=units, note=note)
+    if skewed:
+        shapes, quartiles = tables.distributions(skewed)
+        text = "Distributions of the records and of the sums of cells, on a logarithmic scale, with the quartiles."
+        chart = figures.distributions(shapes, quartiles, units=units)
+        yield Drawing("distributions", "data", text, {"": shapes, "-quartiles": quartiles}, chart)
+    for subject in cattle:
+        name, text = f"histogram-{subject.name.lower()}", f"{subject.name}: records and sums of cells."
+        options = {"unit": subject.attribute.unit_words}
+        yield Drawing.of(name, "data", text, tables.histogram(subject), figures.histogram, **options)
+    for label, some in (("", skewed), ("-cattle", cattle)):
+        if some:
+            text = (
+                "Share of the records that lose at most x. A higher line means stronger protection. The two kinds of "
+                "mechanisms have different scales."
+            )
+            table = tables.loss_cdfs(some, CDF_LIMITS)
+            yield Drawing.of(f"loss-cdfs{label}", "losses", text, table, figures.loss_cdfs, limits=CDF_LIMITS)
+            text = (
+                "Absolute relative error of the released sums by quintile of the cells. Boxes: 25th, 50th and 75th "
+                "percentile; whiskers: 5th and 95th."
+            )
+            table = tables.relative_errors(some)
+            yield Drawing.of(f"relative-errors{label}", "errors", text, table, figures.relative_errors)
+    chosen = [s for s in subjects if s.name in ("EMP", "Cattle") or s.attribute.source == "given"]
+    text = "Standard deviation by the true sum. All mechanisms agree where the sum is the median record."
+    yield Drawing.of("stds", "errors", text, tables.stds(chosen), figures.stds, units=units)
+    subject = next((s for s in subjects if s.name == "PAYQTR1"), subjects[0])
+    text = f"The policy functions of the mechanisms for {subject.name}, over a large domain."
+    unit = subject.attribute.unit_words
+    yield Drawing.of("policies", "mechanisms", text, tables.policies(subject), figures.policies, unit=unit)
+    if is_given(subjects):
+        return
+    text = (
+        "Densities of two polylog distributions (a = 3, d = 4) and the normal distribution, with variance 1, and with "
+        "a loss of 1 for an influence of 1."
+    )
+    yield Drawing.of("densities", "analysis", text, tables.densities(), figures.densities)
+    text = (
+        "Standard deviation and relative standard deviation of transformation mechanisms, by the true sum. A record of "
+        "100 loses 1 under each of them."
+    )
+    table = tables.transformation_stds()
+    yield Drawing.of("transformation-stds", "analysis", text, table, figures.transformation_stds)
+    text = (
+        "Variances of Laplace noise of scale σ and of the square root with σ₂ = √(σ/2), whose policies agree far out."
+    )
+    yield Drawing.of("variances", "analysis", text, tables.variances(), figures.variances)
+    text = (
+        "Policies for the presence of a record, and for a change of its value by 10 %. The mechanisms are tuned so "
+        "that the presence of a record of 100 has a loss of 1."
+    )
+    yield Drawing.of("neighbour-policies", "analysis", text, tables.neighbour_policies(), figures.neighbour_policies)
+
+
+def _page(
+    subjects: Sequence[Subject],
+    found: Sequence[tuple[Claim, Finding]],
+    drawn: Sequence[tuple[str, str, str, Markup]],
+    repetitions: int,
+    given: str | None,
+) -> str:
+    """Return the page study.html. `given` names the user's data, if they were studied instead of simulated ones."""
+    verdicts = [finding.verdict for _, finding in found]
+    counts = {verdict: verdicts.count(verdict) for verdict in get_args(Verdict)}
+    summaries: list[Row] = []
+    parameters: list[Row] = []
+    for subject in subjects:
+        about = subject.attribute
+        summaries.append([subject.name, *map(format_number, about.summary.values())])
+        if subject.name in PRINTED_SUMMARIES and about.source != "given":
+            summaries.append(["in the paper", *map(format_number, PRINTED_SUMMARIES[subject.name])])
+        if about.left_out:
+            summaries.append([f"{about.left_out:,} records without a value were left out"])
+        table = {one.mechanism: one for one in parameter_table(about, subject.mechanisms)}
+        for name, mechanism in subject.mechanisms.items():
+            one = table.get(name)
+            printed = "" if one is None else f"{one.name} = {one.printed:g}"
+            ratio = "" if one is None or one.agrees else f"{one.printed_std / one.target_std:.2f}"
+            parameters.append([subject.name, name, str(mechanism), printed, ratio])
+    tails: dict[str, list[str]] = {}
+    for row in tables.tail_weights().to_pylist():
+        tails.setdefault(row["mechanism"], []).append(f"{row['found']:.3f} ({row['printed']:.3f})")
+    return render(
+        "study.html",
+        title="The experiments of Slowly Scaling Per-Record Differential Privacy",
+        given=given,
+        subjects=subjects,
+        repetitions=repetitions,
+        figures=drawn,
+        verdicts=", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count),
+        own=is_given(subjects),
+        claims=[[claim.place, claim.text, finding.measured, finding.verdict] for claim, finding in found],
+        gains=[_gain_table(subject, gains) for subject in subjects for gains in subject.gains],
+        summary_heads=["Attribute", *subjects[0].attribute.summary],
+        summaries=summaries,
+        parameters=parameters,
+        errors=[
+            [subject.name, name, *map(percent, subject.percentile(name, 50))]
+            for subject in subjects
+            for name in subject.mechanisms
+        ],
+        tails=[[name, *texts] for name, texts in tails.items()],
+    )
+
+
+def _gain_table(subject: Subject, found: Gains) -> dict[str, object]:
+    rows: list[Row] = [
+        [
+            f"{one.name} ({one.note})" if one.note else one.name,
+            *map(percent, found.medians[one.name]),
+            percent(one.total_bias) if one.total_bias else "0",
+            format_number(one.median_loss),
+        ]
+        for one in found.contenders
+    ]
+    rows.append([CLIPPED_BY_SIZE, *map(percent, found.clipped_by_size), "not one release", ""])
+    sizes = (f"{one.label} ({one.cells:,} cell{'s' * (one.cells > 1)})" for one in found.classes)
+    return {
+        "title": f"{subject.name}: median relative error by the sum of the cell.",
+        "note": f"The largest record ({format_number(subject.attribute.largest)}) loses {format_number(found.loss)} "
+        "under every mechanism.",
+        "heads": ["Mechanism", *sizes, "Bias of the total", "Loss of the median record"],
+        "rows": rows,
+    }
 
 
 class _Output:
-    """The folder of a study. `files.txt` lists what was written, so that another study can replace it."""
+    """The folder of a study. `files.txt` lists the written files, so that another study can replace them."""
 
     def __init__(self, folder: Path, confidential: bool) -> None:
         self.folder, self.confidential = folder, confidential
@@ -108,30 +260,23 @@ class _Output:
         self.written: list[str] = []
 
     def check(self, overwrite: bool) -> None:
-        """Make the folders, or raise an error that says why that is not possible."""
+        """Make the folders. Raise if that is not possible, or if a file of others might be replaced."""
+        another, remedy = "choose another folder", "choose another folder, or pass `overwrite` to replace it"
         if self.page.exists() and not overwrite:
-            raise ParameterError(f"{self.page} exists: choose another folder, or pass overwrite=True or --overwrite")
-        if not overwrite:
-            self._check_strangers()
+            raise ParameterError(self.page, "exists", code="exists", remedy=remedy)
+        known = set(self._earlier())
+        for folder in (self.figures, self.data) if not overwrite else ():
+            for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+                if f"{folder.name}/{path.name}" not in known:
+                    raise ParameterError(path, "is not from a study", code="foreign-file", remedy=remedy)
         for folder in (self.folder, self.figures, self.data, self.unfinished):
             if folder.exists() and not folder.is_dir():
-                raise ParameterError(folder, "is a file: choose another folder")
+                raise ParameterError(folder, "is a file", code="not-a-folder", remedy=another)
             try:
                 folder.mkdir(0o700 if self.confidential else 0o777, parents=True, exist_ok=True)
             except OSError as error:
-                raise ParameterError(folder, f"cannot be made: {error.strerror}. Choose another folder") from None
-
-    def _check_strangers(self) -> None:
-        """Raise if a file that no study has written might be replaced."""
-        known = set(self._earlier())
-        for folder in (self.figures, self.data):
-            for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-                if f"{folder.name}/{path.name}" not in known:
-                    raise ParameterError(
-                        path,
-                        "is not from a study: choose another folder, or pass overwrite=True or --overwrite to "
-                        "replace it",
-                    )
+                words = f"cannot be made: {error.strerror}"
+                raise ParameterError(folder, words, code="unwritable", remedy=another) from None
 
     def _earlier(self) -> list[str]:
         """Return the names of the files of an earlier study."""
@@ -145,7 +290,8 @@ class _Output:
             try:
                 lock.execute("BEGIN EXCLUSIVE")
             except sqlite3.OperationalError:
-                raise ParameterError(f"another study is running in {self.folder}: choose another folder") from None
+                words = "is in use by another study"
+                raise ParameterError(self.folder, words, code="busy", remedy="choose another folder") from None
             yield
             path.unlink(missing_ok=True)
 
@@ -171,7 +317,7 @@ class _Output:
     def write_chart(self, name: str, chart: object) -> Path:
         """Write a chart to the folder `figures`, and return its SVG file."""
         self._note(f"figures/{name}.svg", f"figures/{name}.png")
-        return save(chart, self.figures / name, overwrite=True, confidential=self.confidential)[0]
+        return figures.save(chart, self.figures / name, overwrite=True, confidential=self.confidential)[0]
 
     def _note(self, *names: str) -> None:
         """Add names to the list of files. It is written first, so that no file is forgotten."""

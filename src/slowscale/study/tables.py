@@ -10,14 +10,13 @@ import pyarrow as pa
 import slowscale as ss
 from slowscale.core.parameters import Array
 from slowscale.mechanisms.additive import AdditiveMechanism
+from slowscale.study.attributes import KINDS, parameter_table
+from slowscale.study.chart_style import ALL_ADDITIVE
 from slowscale.study.claims import Claim, Finding
-from slowscale.study.errors import PERCENTILES
-from slowscale.study.parameters import KINDS, parameter_table
-from slowscale.study.results import Gains, Subject
+from slowscale.study.experiments import PERCENTILES, Gains, Subject
 
 POINTS = 241  # per line
 THINNEST = 0.006  # of a violin, relative to its widest place, so that single large records can be seen
-CONSTANT = "all additive mechanisms"
 
 
 def _long(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> pa.Table:
@@ -25,14 +24,8 @@ def _long(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> pa.Table:
     blocks = []
     for row in rows:
         length = max((len(value) for value in row if isinstance(value, np.ndarray)), default=1)
-        blocks.append(
-            pa.table(
-                {
-                    name: value if isinstance(value, np.ndarray) else pa.array([value] * length)
-                    for name, value in zip(columns, row, strict=True)
-                }
-            )
-        )
+        values = [value if isinstance(value, np.ndarray) else pa.array([value] * length) for value in row]
+        blocks.append(pa.table(dict(zip(columns, values, strict=True))))
     return pa.concat_tables(blocks)
 
 
@@ -71,13 +64,12 @@ def distributions(subjects: Sequence[Subject], bins: int = 60) -> tuple[pa.Table
 
     shapes, quartiles = [], []
     for subject in subjects:
-        for what, values in _both(subject):
-            logs = np.log10(values)
+        for what, every in _records_and_sums(subject):
+            logs = np.log10(every[every > 0])
             few = np.quantile(logs, np.linspace(0, 1, 2001)) if len(logs) > 2001 else logs
             grid = np.linspace(logs.min(), logs.max(), bins)
             density = gaussian_kde(few)(grid) if np.ptp(few) > 0 else np.ones(bins)
             shapes.append((subject.name, what, 10.0**grid, np.maximum(density / density.max(), THINNEST)))
-            every = subject.attribute.values if what == "records" else subject.attribute.sums
             quartiles.append((subject.name, what, *np.quantile(every, [0.25, 0.5, 0.75]).tolist(), np.mean(every == 0)))
     return (
         _long(("attribute", "what", "value", "density"), shapes),
@@ -88,18 +80,14 @@ def distributions(subjects: Sequence[Subject], bins: int = 60) -> tuple[pa.Table
 def histogram(subject: Subject, bins: int = 30) -> pa.Table:
     """Return histograms of the positive records and sums with bins of equal width on a logarithmic scale."""
     rows = []
-    for what, values in _both(subject):
-        count, edges = np.histogram(np.log10(values), bins)
+    for what, every in _records_and_sums(subject):
+        count, edges = np.histogram(np.log10(every[every > 0]), bins)
         rows.append((what, 10.0 ** edges[:-1], 10.0 ** edges[1:], count))
     return _long(("what", "low", "high", "count"), rows)
 
 
-def _both(subject: Subject) -> list[tuple[str, Array]]:
-    attribute = subject.attribute
-    return [
-        ("records", attribute.values[attribute.values > 0]),
-        ("sums of cells", attribute.sums[attribute.sums > 0]),
-    ]
+def _records_and_sums(subject: Subject) -> list[tuple[str, Array]]:
+    return [("records", subject.attribute.values), ("sums of cells", subject.attribute.sums)]
 
 
 def loss_cdfs(subjects: Sequence[Subject], limits: dict[str, float]) -> pa.Table:
@@ -134,7 +122,7 @@ def stds(subjects: Sequence[Subject]) -> pa.Table:
     rows = []
     for subject in subjects:
         q = np.geomspace(subject.attribute.median / 100, 1e3 * subject.attribute.median, POINTS)
-        named = {CONSTANT: subject.mechanisms["Gaussian"]}
+        named = {ALL_ADDITIVE: subject.mechanisms["Gaussian"]}
         named |= {name: subject.mechanisms[name] for name in ("fourth root", "log")}
         rows += [(subject.name, name, q, np.asarray(m.std(q))) for name, m in named.items()]
     return _long(("attribute", "mechanism", "query", "std"), rows)
@@ -204,21 +192,13 @@ def neighbour_policies() -> pa.Table:
 
 def gains(subject: Subject, found: Gains) -> pa.Table:
     """Return median relative errors by size of cell at the same loss of the largest record."""
-    words = np.array([one.words for one in found.classes])
+    labels = np.array([one.label for one in found.classes])
     cells = np.array([one.cells for one in found.classes])
-    order = np.arange(len(words))
+    columns = ("attribute", "loss", "cells", "cells_order", "number_of_cells")
+    same = (subject.name, found.loss, labels, np.arange(len(labels)), cells)
     return _long(
-        (
-            *("attribute", "loss", "cells", "cells_order", "number_of_cells", "mechanism", "median_error"),
-            *("total_bias", "median_record_loss"),
-        ),
-        (
-            (
-                *(subject.name, found.loss, words, order, cells, one.name, found.medians[one.name]),
-                *(one.total_bias, one.median_loss),
-            )
-            for one in found.contenders
-        ),
+        (*columns, "mechanism", "median_error", "total_bias", "median_record_loss"),
+        ((*same, one.name, found.medians[one.name], one.total_bias, one.median_loss) for one in found.contenders),
     )
 
 
@@ -247,24 +227,16 @@ def listed(subjects: Sequence[Subject], found: Sequence[tuple[Claim, Finding]]) 
         {"place": claim.place, "claim": claim.text, "measured": finding.measured, "verdict": finding.verdict}
         for claim, finding in found
     ]
-    parameters = [
-        {"attribute": subject.name, "mechanism": name, "calibrated": str(mechanism), **_printed(subject, name)}
-        for subject in subjects
-        for name, mechanism in subject.mechanisms.items()
-    ]
+    parameters: list[dict[str, object]] = []
+    for subject in subjects:
+        printed = {one.mechanism: one for one in parameter_table(subject.attribute, subject.mechanisms)}
+        for name, mechanism in subject.mechanisms.items():
+            parameters.append({"attribute": subject.name, "mechanism": name, "calibrated": str(mechanism)})
+            if one := printed.get(name):
+                ratio = one.printed_std / one.target_std
+                parameters[-1] |= {
+                    "parameter": one.name, "printed": one.printed, "found": one.found, "std_ratio": ratio
+                }  # fmt: skip
     summaries = [{"attribute": subject.name, **subject.attribute.summary} for subject in subjects]
     rows = {"claims": claims, "records": summaries, "parameters": parameters}
     return {name: pa.Table.from_pylist(table) for name, table in rows.items()} | {"tail-weights": tail_weights()}
-
-
-def _printed(subject: Subject, mechanism: str) -> dict[str, object]:
-    printed = {one.mechanism: one for one in parameter_table(subject.attribute, subject.mechanisms)}
-    if mechanism not in printed:
-        return {}
-    one = printed[mechanism]
-    return {
-        "parameter": one.name,
-        "printed": one.printed,
-        "found": one.found,
-        "std_ratio": one.printed_std / one.target_std,
-    }

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from helpers.errors import refused
 from helpers.summaries import STATISTICS, misfits, summary
 from scipy import stats
 
@@ -177,9 +178,7 @@ def test_the_number_of_batches():
 def test_an_existing_file_is_kept_unless_asked(tmp_path):
     path = tmp_path / "a.parquet"
     path.write_text("precious")
-    with pytest.raises(
-        ss.ParameterError, match=r"a\.parquet already exists; to replace it, pass overwrite=True or --overwrite; "
-    ):
+    with pytest.raises(ss.ParameterError, match="already exists"):
         ss.datasets.write_establishments(path, 100, 3)
     assert path.read_text() == "precious"
     with pytest.raises(TypeError, match="positional"):
@@ -200,35 +199,33 @@ def test_a_failure_leaves_no_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "message"),
+    ("given", "error", "subject"),
     [
-        ({"records": True}, ss.ParameterTypeError, "records must be a whole number >= 1, got True of type bool"),
-        ({"records": "10"}, ss.ParameterTypeError, "records must be a whole number >= 1, got '10' of type str"),
-        ({"records": 1e6}, ss.ParameterTypeError, "records must be a whole number >= 1, got 1000000.0 of type float"),
-        ({"records": -5}, ss.ParameterError, "records must be a whole number >= 1, got -5"),
-        ({"records": 5, "groups": 6}, ss.ParameterError, "groups must be at most the number of records, 5, got 6"),
-        ({"groups": 0}, ss.ParameterError, "groups must be a whole number >= 1, got 0"),
-        ({"groups": False}, ss.ParameterTypeError, "groups must be a whole number >= 1, got False of type bool"),
-        ({"groups": 300_000}, ss.ParameterError, "groups must be at most 2.*, the number of combinations of county"),
-        ({"seed": -1}, ss.ParameterError, "seed must be a whole number >= 0, got -1"),
-        ({"seed": None}, ss.ParameterTypeError, "seed must be a whole number >= 0, got None of type NoneType"),
+        ({"records": True}, ss.ParameterTypeError, "records"),
+        ({"records": "10"}, ss.ParameterTypeError, "records"),
+        ({"records": 1e6}, ss.ParameterTypeError, "records"),
+        ({"records": -5}, ss.ParameterError, "records"),
+        ({"records": 5, "groups": 6}, ss.ParameterError, "groups"),
+        ({"groups": 0}, ss.ParameterError, "groups"),
+        ({"groups": False}, ss.ParameterTypeError, "groups"),
+        ({"groups": 300_000}, ss.ParameterError, "groups"),
+        ({"seed": -1}, ss.ParameterError, "seed"),
+        ({"seed": None}, ss.ParameterTypeError, "seed"),
     ],
 )
-def test_mistakes_are_reported(given, error, message, tmp_path):
+def test_mistakes_are_reported(given, error, subject, tmp_path):
     path = tmp_path / "a.parquet"
     for function in (
         ss.datasets.establishments,
         ss.datasets.establishment_batches,  # at the call, not at the first batch
         lambda **given: ss.datasets.write_establishments(path, **given),
     ):
-        with pytest.raises(error, match=message):
+        with refused(error, subject, code=error.code):
             function(**given)
     assert not path.exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "message"), [("a.csv", "path must end in .parquet"), ("none/a.parquet", "there is no folder")]
-)
+@pytest.mark.parametrize(("name", "message"), [("a.csv", "path must end in .parquet"), ("none/a.parquet", "folder")])
 def test_a_path_that_cannot_be_written_is_refused(name, message, tmp_path):
     with pytest.raises(ss.ParameterError, match=message):
         ss.datasets.write_establishments(tmp_path / name, 100, 3)

@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from helpers.errors import refused
 from helpers.summaries import STATISTICS, misfits
 
 import slowscale as ss
@@ -70,16 +71,16 @@ def test_it_is_the_same_every_time_and_another_with_another_seed():
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "message"),
+    ("given", "error", "subject"),
     [
-        ({"records": True}, ss.ParameterTypeError, "records must be a whole number >= 1, got True of type bool"),
-        ({"records": 0}, ss.ParameterError, "records must be a whole number >= 1, got 0"),
-        ({"records": 5_926.0}, ss.ParameterTypeError, "records must be a whole number >= 1, got 5926.0 of type float"),
-        ({"states": 50}, ss.ParameterError, r"states must be at most 49 \(all but Alaska\), got 50"),
-        ({"states": 40, "records": 39}, ss.ParameterError, "at most the number of records, 39, got 40"),
-        ({"seed": -1}, ss.ParameterError, "seed must be a whole number >= 0, got -1"),
+        ({"records": True}, ss.ParameterTypeError, "records"),
+        ({"records": 0}, ss.ParameterError, "records"),
+        ({"records": 5_926.0}, ss.ParameterTypeError, "records"),
+        ({"states": 50}, ss.ParameterError, "states"),
+        ({"states": 40, "records": 39}, ss.ParameterError, "states"),
+        ({"seed": -1}, ss.ParameterError, "seed"),
     ],
 )
-def test_mistakes_are_reported(given, error, message):
-    with pytest.raises(error, match=message):
+def test_mistakes_are_reported(given, error, subject):
+    with refused(error, subject, code=error.code):
         ss.datasets.cattle(**given)

@@ -1,6 +1,6 @@
 """Charts of losses: they show the sizes that were given."""
 
-import pytest
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.publish.charts import write_chart
@@ -28,7 +28,7 @@ def test_the_chart_spans_the_sizes_given(tmp_path, monkeypatch):
 def test_losses_that_axes_cannot_show_are_left_out(tmp_path, monkeypatch):
     x = sizes_of(tmp_path, monkeypatch, (1e-200, 1e200))
     assert x[0] >= 1e-200
-    with pytest.raises(ValueError, match="are too small or too large for a chart"):
+    with refused(ValueError, code="out-of-range"):
         write_chart({"Gaussian": ss.Gaussian(sigma=1e-9)}, tmp_path / "d.svg", (1e200, 1e201))
 
 
@@ -36,5 +36,5 @@ def test_a_chart_to_look_at(tmp_path):
     path = write_chart(MECHANISMS, tmp_path / "c.svg", (1, 4e10))
     assert "10¹¹" in path.read_text() or "10¹⁰" in path.read_text()
     assert write_chart(MECHANISMS, tmp_path / "c.png", (1, 4e10)).read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ValueError, match=r"chart must be a \.png, \.svg or \.html file"):
+    with refused(ValueError, "chart", code="value"):
         write_chart(MECHANISMS, tmp_path / "c.pdf", (1, 4e10))

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from helpers.errors import refused
 from helpers.releases import release_of
 
 import slowscale as ss
@@ -151,11 +152,11 @@ def test_numbers_too_long_for_excel_are_text(with_numbers, tmp_path):
 
 
 def test_what_does_not_fit_in_excel(release, publication, tmp_path):
-    with pytest.raises(ss.ParameterError, match=r"room for 1,048,566 rows .* would need 1,048,567"):
+    with refused(ss.ParameterError, "the table", code="too-large"):
         check_rows("the table", 1_048_567)
     check_rows("the table", 1_048_566)
     codes = {"state": {"01": "x" * 32_768, "02": "b", "04": "c"}}
-    with pytest.raises(ss.ParameterError, match="at most 32,767 characters"):
+    with refused(ss.ParameterError, "the column 'state_name'", code="too-long"):
         release.publish(tmp_path / "t.xlsx", replace(publication, codes=codes))
     assert not list(tmp_path.iterdir())
 
@@ -177,7 +178,7 @@ def test_names_of_sheets():
     [{"source": "s" * 32_768}, {"columns": {"emp": ss.ColumnLabel("😀" * 16_400)}}, {"keys": {"state": "s" * 32_768}}],
 )
 def test_long_texts_of_a_publication_are_refused_in_excel(release, tmp_path, words):
-    with pytest.raises(ss.ParameterError, match="at most 32,767 characters"):
+    with refused(ss.ParameterError, code="too-long"):
         release.publish(tmp_path / "t.xlsx", ss.Publication("T", **words))
     release.publish(tmp_path / "t.csv", ss.Publication("T", **words))
 
@@ -222,7 +223,7 @@ def test_names_of_tables(release, tmp_path):
     assert [one["name"] for one in described["resources"]] == ["a-b", "a-b-2"]
     assert frictionless.validate(str(package)).valid
     for ending in ("csv", "parquet"):
-        with pytest.raises(ss.ParameterError, match="must differ by more than case, but 'a'"):
+        with refused(ss.ParameterError, "'a'", code="duplicate"):
             publish(release_of(release, {"A": cells, "a": cells}), tmp_path / f"case.{ending}", ss.Publication("T"))
     publish(release_of(release, {"A": cells, "a": cells}), tmp_path / "case.xlsx", ss.Publication("T"))
 
@@ -244,7 +245,7 @@ def test_several_tables(release, publication, tmp_path):
     files = publish(tables, tmp_path / "set.parquet", titled)
     assert [file.name for file in files] == ["set-states.parquet", "set-all.parquet"]
     assert ss.read_release(files[1]).table.num_rows == 2
-    with pytest.raises(ss.ParameterError, match=r"a part of a file's name, got '\.\./x'"):
+    with refused(ss.ParameterError, "the name of a table", code="value"):
         publish(release_of(release, {"../x": cells, "y": cells}), tmp_path / "set.csv", titled)
 
 
@@ -252,7 +253,7 @@ def test_several_tables(release, publication, tmp_path):
 def test_existing_files_are_kept(release, publication, tmp_path, ending):
     path = tmp_path / f"t.{ending}"
     first = release.publish(path, publication)[0].read_bytes()
-    with pytest.raises(ss.ParameterError, match="already exists; to replace it, pass overwrite=True or --overwrite"):
+    with pytest.raises(ss.ParameterError, match="already exists"):
         release.publish(path, publication, profile="basic")
     assert path.read_bytes() == first
     release.publish(path, publication, profile="basic", overwrite=True)
@@ -268,9 +269,9 @@ def test_all_files_or_none(release, publication, tmp_path):
 
 def test_the_ending_decides(release, publication, tmp_path):
     for path in (tmp_path / "t.txt", tmp_path / ".csv"):
-        with pytest.raises(ss.ParameterError, match=r"must be a file that ends in \.parquet, \.csv, \.xlsx"):
+        with refused(ss.ParameterError, "path", code="value"):
             release.publish(path, publication)
-    with pytest.raises(ss.ParameterTypeError, match=r"path must be text or os\.PathLike"):
+    with refused(ss.ParameterTypeError, "path", code="type"):
         release.publish(3, publication)
     assert all(file.exists() for file in release.publish(tmp_path / "T.CSV", publication))
 

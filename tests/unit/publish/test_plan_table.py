@@ -2,6 +2,7 @@
 
 import openpyxl
 import pytest
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.core.errors import PlanError
@@ -140,16 +141,14 @@ def test_code_lists_for_keys_from_the_data(tmp_path):
     text = PLAN.replace('file = "cells.csv"', "from_data = true")
     plan = read_plan(written(tmp_path, text, "code,name\n01,Autauga\n"))
     check_plan(plan)  # the labels are not known yet
-    with pytest.raises(ss.ParameterError, match="none for 1 of them: '03'"):
+    with refused(ss.ParameterError, code="missing"):
         run_plan(plan)
     assert not (tmp_path / "plan.ledger").exists()
 
 
 def test_code_lists_without_keys(tmp_path):
     text = PLAN.replace('[tables.t.keys]\nby = ["county"]\nfile = "cells.csv"\n', "")
-    with pytest.raises(
-        ss.ParameterError, match=r"publication.keys.county: 'county' is not a key column; there is no such"
-    ):
+    with pytest.raises(ss.ParameterError, match="'county' is not a key column; there is no such"):
         run_plan(read_plan(written(tmp_path, text)))
 
 
@@ -199,7 +198,7 @@ def test_labels_too_long_for_excel_are_found_before(tmp_path):
     path = written(tmp_path, text)
     (tmp_path / "cells.csv").write_text(f"county\n01\n{'x' * 32_768}\n")
     for carry_out in (check_plan, run_plan):
-        with pytest.raises(ss.ParameterError, match="not enough for a text in the column 'county'"):
+        with refused(ss.ParameterError, code="too-long"):
             carry_out(read_plan(path))
     assert not (tmp_path / "plan.ledger").exists()
     path.write_text(text.replace("public.xlsx", "public.parquet"))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slowscale.mechanisms.grid import directed
-from slowscale.publish.rounding import round_to
+from slowscale.publish.profiles import round_to
 
 STEPS = st.sampled_from([Fraction(1), Fraction(10), Fraction(7), Fraction(1000), Fraction(1, 2), Fraction(3, 2)])
 WHOLE = st.one_of(st.integers(-100, 100), st.integers(-(2**62), 2**62))

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 from cryptography.hazmat.primitives.kdf import scrypt
 from helpers.engines import unavailable
+from helpers.errors import refused
 from helpers.releases import release_of
 from typer.testing import CliRunner
 
@@ -70,7 +71,7 @@ def folder(published, tmp_path):
 NAMES = ["cells.csv", "cells.csv.json", "höfe 農場.html", "nation.parquet"]
 
 
-def refused(path, key):
+def signature_error(path, key):
     """Return the error with which a file or a folder is refused."""
     with pytest.raises(ss.SignatureError) as caught:
         ss.verify(path, key)
@@ -127,10 +128,10 @@ def test_absent_and_unlisted_files_are_named(folder, keys):
     found = ss.verify(folder, keys[1])
     assert (found.absent, found.unlisted) == (("nation.parquet",), ("'new\\x1b[2J.txt'",))
     assert "Listed, but not here: nation.parquet\nHere, but not listed: 'new" in str(found)
-    assert refused(folder / "nation.parquet", keys[1]).code == "missing"
+    assert signature_error(folder / "nation.parquet", keys[1]).code == "missing"
     for name in NAMES[:3]:
         (folder / name).unlink()
-    assert "has none of the files" in str(refused(folder, keys[1]))
+    assert "has none of the files" in str(signature_error(folder, keys[1]))
 
 
 # --- the public tools ---
@@ -164,7 +165,7 @@ def test_keys_of_minisign(folder, tmp_path, tool):
         changed = bytearray(base64.b64decode(text))
         changed[place] ^= 1
         secret.write_text(f"{comment}\n{base64.b64encode(changed).decode()}\n")
-        with pytest.raises(ss.ParameterError, match="it is damaged"):
+        with refused(ss.ParameterError, code="damaged"):
             read_secret_key(secret)
 
 
@@ -176,7 +177,7 @@ def test_encrypted_keys_of_minisign(folder, tmp_path, tool):
     ss.sign(folder, secret, passphrase=PASSPHRASE, overwrite=True)
     assert judged(tool, folder, public)
     assert ss.verify(folder, public)
-    with pytest.raises(ss.ParameterError, match="the passphrase is wrong or the file is damaged"):
+    with refused(ss.ParameterError, code="passphrase"):
         ss.sign(folder, secret, passphrase="another", overwrite=True)
 
 
@@ -224,7 +225,7 @@ def test_every_changed_byte_is_found(folder, keys, tool, name):
     for place in range(len(content)):
         for changed in (0x09 if content[place] == 0x20 else 0x20, content[place] ^ (1 << place % 8)):
             target.write_bytes(content[:place] + bytes([changed]) + content[place + 1 :])
-            refused(folder / NAMES[0], keys[1])
+            signature_error(folder / NAMES[0], keys[1])
         if judged(tool, folder, keys[1]) and hashes_match(folder):
             accepted.append(target.read_bytes())
     # Nothing protects the untrusted comment, which minisign does not read. Here it has one form.
@@ -239,7 +240,7 @@ def test_files_of_another_length_are_found(folder, keys):
         content = (folder / name).read_bytes()
         for changed in (*(content[:size] for size in (0, 1, len(content) // 2, len(content) - 1)), content + b"\n"):
             (folder / name).write_bytes(changed)
-            error = refused(folder, keys[1])
+            error = signature_error(folder, keys[1])
             expected = {SUMS: ("forged", None), SIGNATURE: ("damaged", None)}.get(name, ("changed", name))
             assert (error.code, error.file) == expected
         (folder / name).write_bytes(content)
@@ -248,7 +249,7 @@ def test_files_of_another_length_are_found(folder, keys):
 def test_all_problems_are_named(folder, keys):
     (folder / "cells.csv").write_text("x")
     (folder / "nation.parquet").write_text("<p>NOTES</p>")
-    error = refused(folder / "nation.parquet", keys[1])
+    error = signature_error(folder / "nation.parquet", keys[1])
     assert (error.code, error.file) == ("changed", "nation.parquet")
     assert str(error).count("does not match its signature") == 2
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
@@ -369,7 +370,7 @@ def test_forgeries_are_refused(folder, keys, other, tool):
     def check(forgery):
         nonlocal count
         count += 1
-        refused(folder, keys[1])
+        signature_error(folder, keys[1])
         if judged(tool, folder, keys[1]) and hashes_match(folder):
             stricter.append(forgery)
 
@@ -423,25 +424,25 @@ def test_lists_that_are_signed_but_wrong(folder, keys, tool, change):
     (folder / SUMS).write_bytes(content)
     (folder / SIGNATURE).write_bytes(read_secret_key(keys[0]).sign(content, COMMENT))
     assert judged(tool, folder, keys[1])
-    assert refused(folder, keys[1]).code == "damaged"
+    assert signature_error(folder, keys[1]).code == "damaged"
 
 
 def test_other_signatures_by_the_same_key(folder, keys, tool):
     # The legacy algorithm, which does not hash the file first.
     assert tool("-S", "-l", "-m", SUMS, "-s", keys[0], folder=folder)[0]
     assert judged(tool, folder, keys[1])
-    assert refused(folder, keys[1]).code == "algorithm"
+    assert signature_error(folder, keys[1]).code == "algorithm"
     # A signature of another file, or with comments of somebody's own.
     for options in (["-t", "timestamp:1\tfile:x\thashed"], ["-t", "mine"], ["-c", "mine"]):
         assert tool("-S", *options, "-m", SUMS, "-s", keys[0], folder=folder)[0]
         assert judged(tool, folder, keys[1])
-        error = refused(folder, keys[1])
+        error = signature_error(folder, keys[1])
         assert error.code == "damaged"
         assert "`minisign -Sm SHA256SUMS`" in str(error)
 
 
 def test_other_keys(folder, keys, other, tmp_path):
-    error = refused(folder, other[1])
+    error = signature_error(folder, other[1])
     assert error.code == "key"
     for path in (keys[1], other[1]):
         assert path.read_text().split()[5] in str(error)
@@ -449,7 +450,7 @@ def test_other_keys(folder, keys, other, tmp_path):
     known, foreign = read_public_key(keys[1]), read_public_key(other[1])
     twin = tmp_path / "twin.pub"
     twin.write_text(f"untrusted comment: x\n{minisign.PublicKey(known.id, foreign.key)}\n")
-    assert refused(folder, twin).code == "forged"
+    assert signature_error(folder, twin).code == "forged"
 
 
 def test_older_files_with_their_signature_are_another_release(folder, keys):
@@ -459,9 +460,9 @@ def test_older_files_with_their_signature_are_another_release(folder, keys):
     ss.sign(folder, keys[0], overwrite=True)
     ss.verify(folder, keys[1])
     (folder / SIGNATURE).write_bytes(signature)
-    assert refused(folder, keys[1]).code == "forged"
+    assert signature_error(folder, keys[1]).code == "forged"
     (folder / SUMS).write_bytes(sums)
-    assert refused(folder, keys[1]).code == "changed"
+    assert signature_error(folder, keys[1]).code == "changed"
 
 
 # --- facts, links and missing files ---
@@ -470,10 +471,10 @@ def test_older_files_with_their_signature_are_another_release(folder, keys):
 def test_facts_belong_to_a_csv_file(folder, keys):
     facts = folder / "cells.csv.json"
     facts.write_text(facts.read_text().replace("farms", "firms"))
-    assert refused(folder / "cells.csv", keys[1]).file == "cells.csv.json"
+    assert signature_error(folder / "cells.csv", keys[1]).file == "cells.csv.json"
     facts.unlink()
     for path in (folder, folder / "cells.csv", folder / "nation.parquet"):
-        error = refused(path, keys[1])
+        error = signature_error(path, keys[1])
         assert (error.code, error.file) == ("missing", "cells.csv.json")
     (folder / "cells.csv").unlink()
     assert ss.verify(folder, keys[1]).absent == ("cells.csv", "cells.csv.json")
@@ -485,11 +486,11 @@ def test_facts_that_appear_later_are_refused(keys, tmp_path, name):
     ss.sign(tmp_path, keys[0])
     ss.verify(tmp_path, keys[1])
     (tmp_path / name).write_text("{}")
-    error = refused(tmp_path, keys[1])
+    error = signature_error(tmp_path, keys[1])
     assert (error.code, error.file) == ("extra", name)
     (tmp_path / name).unlink()
     (tmp_path / name).symlink_to("nowhere")
-    assert refused(tmp_path / "codes-a.csv", keys[1]).code == "extra"
+    assert signature_error(tmp_path / "codes-a.csv", keys[1]).code == "extra"
 
 
 def test_data_packages_are_signed_with_their_tables(release, keys, tmp_path):
@@ -500,50 +501,50 @@ def test_data_packages_are_signed_with_their_tables(release, keys, tmp_path):
     assert (found.files, found.unlisted) == (("set-a-b.csv", "set.datapackage.json"), ("set-c.csv",))
     package = tmp_path / "set.datapackage.json"
     package.write_text(package.read_text().replace("Cattle", "cattle"))
-    assert refused(tmp_path / "set-a-b.csv", keys[1]).code == "changed"
+    assert signature_error(tmp_path / "set-a-b.csv", keys[1]).code == "changed"
     package.unlink()
-    assert refused(tmp_path / "set-a-b.csv", keys[1]).code == "missing"
+    assert signature_error(tmp_path / "set-a-b.csv", keys[1]).code == "missing"
 
 
 def test_symbolic_links_are_refused(folder, keys):
     (folder.parent / "link").symlink_to(folder)
-    assert refused(folder.parent / "link", keys[1]).code == "link"
+    assert signature_error(folder.parent / "link", keys[1]).code == "link"
     for name in (*NAMES, SUMS, SIGNATURE):
         path, elsewhere = folder / name, folder.parent / "elsewhere"
         path.rename(elsewhere)
         path.symlink_to(elsewhere)
-        error = refused(folder, keys[1])
+        error = signature_error(folder, keys[1])
         assert error.code == "link"
         assert str(path) in str(error)
         path.unlink()
         elsewhere.rename(path)
     (folder / "nation.parquet").unlink()
     (folder / "nation.parquet").symlink_to("nowhere")  # a link that leads nowhere is not an absent file
-    assert refused(folder, keys[1]).code == "link"
-    assert refused(folder / "nation.parquet", keys[1]).code == "link"
+    assert signature_error(folder, keys[1]).code == "link"
+    assert signature_error(folder / "nation.parquet", keys[1]).code == "link"
 
 
 def test_other_kinds_of_files_are_refused(folder, keys):
     path = folder / "nation.parquet"
     path.unlink()
     os.mkfifo(path)
-    assert refused(folder, keys[1]).code == "unreadable"
+    assert signature_error(folder, keys[1]).code == "unreadable"
     path.unlink()
     path.mkdir()
-    assert refused(folder, keys[1]).code == "unreadable"
+    assert signature_error(folder, keys[1]).code == "unreadable"
 
 
 def test_missing_and_renamed_files(folder, keys):
-    assert refused(folder / "none.parquet", keys[1]).code == "missing"
-    assert refused(folder / "none" / "none.parquet", keys[1]).code == "missing"
-    assert refused(folder / "a\0b", keys[1]).code == "unreadable"
+    assert signature_error(folder / "none.parquet", keys[1]).code == "missing"
+    assert signature_error(folder / "none" / "none.parquet", keys[1]).code == "missing"
+    assert signature_error(folder / "a\0b", keys[1]).code == "unreadable"
     (folder / "nation.parquet").rename(folder / "world.parquet")
-    error = refused(folder / "world.parquet", keys[1])
+    error = signature_error(folder / "world.parquet", keys[1])
     assert (error.code, error.file) == ("name", "world.parquet")
     assert "if the file was renamed" in str(error)
     for name in (SIGNATURE, SUMS):
         (folder / name).unlink()
-        error = refused(folder / "cells.csv", keys[1])
+        error = signature_error(folder / "cells.csv", keys[1])
         assert error.code == "unsigned"
         assert str(folder / name) in str(error)
 
@@ -561,7 +562,7 @@ def test_large_files_are_read_in_parts(keys, tmp_path):
     for name in (SIGNATURE, SUMS):
         with open(tmp_path / name, "wb") as file:
             file.truncate(2**40)  # a signature of a terabyte is not read
-        assert "more than 16,777,216 bytes" in str(refused(path, keys[1]))
+        assert "more than 16,777,216 bytes" in str(signature_error(path, keys[1]))
 
 
 def test_a_file_that_changes_while_it_is_read(folder, keys, monkeypatch):
@@ -570,7 +571,7 @@ def test_a_file_that_changes_while_it_is_read(folder, keys, monkeypatch):
         return hashlib.new(name, file.read())
 
     monkeypatch.setattr("slowscale.publish.signing.hashlib.file_digest", digest)
-    assert "was changed while it was read" in str(refused(folder, keys[1]))
+    assert "was changed while it was read" in str(signature_error(folder, keys[1]))
 
 
 # --- signing ---
@@ -578,9 +579,7 @@ def test_a_file_that_changes_while_it_is_read(folder, keys, monkeypatch):
 
 def test_files_that_cannot_be_signed(folder, keys):
     path = folder / "nation.parquet"
-    with pytest.raises(
-        ss.ParameterError, match=r"SHA256SUMS already exists; to replace it, pass overwrite=True or --overwrite"
-    ):
+    with pytest.raises(ss.ParameterError, match=r"SHA256SUMS already exists"):
         ss.sign(path, keys[0])
     (folder / SUMS).unlink()
     with pytest.raises(ss.ParameterError, match=r"SHA256SUMS\.minisig already exists"):
@@ -593,37 +592,38 @@ def test_files_that_cannot_be_signed(folder, keys):
     (folder / "a\nb.txt").write_text("x")
     (folder / "a").write_text("x")
     (folder / "A").write_text("x")
-    for paths, words in (
-        ([], "got none"),
-        (folder / "none.csv", "there is no file"),
-        ([path, folder / "sub" / ".." / path.name], "is given twice"),
-        ([path, folder / "sub" / path.name], "is not in the folder"),
-        (folder / "link", "symbolic link"),
-        (folder / "a\nb.txt", "cannot be printed"),
-        ([folder / "a", folder / "A"], "only in case"),
-        ([folder / SUMS], "is the signature itself"),
-        ([path, folder / "sub"], "Is a directory"),
-        (folder, "only in case"),
+    for paths, code, words in (
+        ([], "empty", ""),
+        (folder / "none.csv", "missing", ""),
+        ([path, folder / "sub" / ".." / path.name], "name", "is given twice"),
+        ([path, folder / "sub" / path.name], "several-folders", ""),
+        (folder / "link", "link", ""),
+        (folder / "a\nb.txt", "name", "cannot be printed"),
+        ([folder / "a", folder / "A"], "name", "only in case"),
+        ([folder / SUMS], "name", "is the signature itself"),
+        ([path, folder / "sub"], "unreadable", "Is a directory"),
+        (folder, "name", "only in case"),
     ):
-        with pytest.raises(ss.ParameterError, match=words):
+        with refused(ss.ParameterError, code=code) as caught:
             ss.sign(paths, keys[0], overwrite=True)
+        assert words in caught.value.problem
     (folder / "a\nb.txt").unlink()
     (folder / "A").unlink()
-    with pytest.raises(ss.ParameterError, match="symbolic link"):
+    with refused(ss.ParameterError, f"paths: {folder / 'link'}", code="link"):
         ss.sign(folder, keys[0], overwrite=True)
     (folder / "link").unlink()
-    with pytest.raises(ss.ParameterError, match="Is a directory"):
+    with refused(ss.ParameterError, f"paths: {folder / 'sub'}", code="unreadable"):
         ss.sign(folder, keys[0], overwrite=True)
     ss.verify(path, keys[1])
     (folder / "empty").mkdir()
-    with pytest.raises(ss.ParameterError, match="got none"):
+    with refused(ss.ParameterError, "paths", code="empty"):
         ss.sign(folder / "empty", keys[0])
-    for call, words in (
-        (lambda: ss.sign([1], keys[0]), "paths must be text"),
-        (lambda: ss.sign(path, 1, overwrite=True), "key must be the path of a file, got int"),
-        (lambda: ss.verify(1, keys[1]), "path must be text"),
+    for call, subject in (
+        (lambda: ss.sign([1], keys[0]), "paths"),
+        (lambda: ss.sign(path, 1, overwrite=True), "key"),
+        (lambda: ss.verify(1, keys[1]), "path"),
     ):
-        with pytest.raises(TypeError, match=words):
+        with refused(TypeError, subject, code="type"):
             call()
 
 
@@ -633,7 +633,7 @@ def test_hidden_files_are_not_signed_and_keys_never(folder, keys):
     assert ss.verify(folder, keys[1]).unlisted == (".hidden",)
     shutil.copy(keys[0], folder / "agency.key")
     for paths in (folder, [folder / "cells.csv", folder / "agency.key"]):
-        with pytest.raises(ss.ParameterError, match="is the secret key; move it elsewhere, and never publish it"):
+        with refused(ss.ParameterError, code="secret"):
             ss.sign(paths, folder / "agency.key", overwrite=True)
 
 
@@ -645,20 +645,20 @@ def test_keys_are_written_once_and_for_the_owner_only(keys, tmp_path):
     assert keys[1].stat().st_mode & 0o777 == 0o644
     for ending in (".key", ".pub"):
         (tmp_path / f"x{ending}").write_text("mine")
-        with pytest.raises(ss.ParameterError, match="keys are never replaced"):
+        with refused(ss.ParameterError, code="exists"):
             ss.keygen(tmp_path / "x")
         assert os.listdir(tmp_path) == [f"x{ending}"]
         (tmp_path / f"x{ending}").unlink()
-    with pytest.raises(ss.ParameterError, match="there is no folder"):
+    with pytest.raises(ss.ParameterError, match="folder"):
         ss.keygen(tmp_path / "none" / "x")
-    with pytest.raises(ss.ParameterError, match="empty name"):
+    with refused(ss.ParameterError, "name", code="value"):
         ss.keygen("")
     assert "agency" not in repr(read_secret_key(keys[0]))
 
 
 @pytest.mark.parametrize("passphrase", ["s" * 1024, "ü" * 512, "s\udcff", "", 5])
 def test_passphrases_that_cannot_be_used(tmp_path, passphrase):
-    with pytest.raises(ss.ParameterError, match="passphrase must") as caught:
+    with refused(ss.ParameterError, "passphrase", code="value") as caught:
         ss.keygen(tmp_path / "k", passphrase)
     assert "ss" not in str(caught.value).replace("passphrase", "")
     assert caught.value.__context__ is None
@@ -669,9 +669,9 @@ def test_passphrases(folder, tmp_path, monkeypatch):
     monkeypatch.delenv(PASSPHRASE_VARIABLE, raising=False)
     monkeypatch.setattr(minisign, "SCRYPT_LIMITS", LOW_LIMITS)
     secret, public = ss.keygen(tmp_path / "locked", PASSPHRASE)
-    with pytest.raises(ss.ParameterError, match=f"set the environment variable {PASSPHRASE_VARIABLE}"):
+    with refused(ss.ParameterError, f"key: {secret}", code="encrypted"):
         ss.sign(folder, secret, overwrite=True)
-    with pytest.raises(ss.ParameterError, match="the passphrase is wrong") as caught:
+    with refused(ss.ParameterError, code="passphrase") as caught:
         ss.sign(folder, secret, passphrase="wrong one", overwrite=True)
     assert "wrong one" not in repr(caught.value)
     ss.sign(folder, secret, passphrase=PASSPHRASE, overwrite=True)
@@ -680,7 +680,7 @@ def test_passphrases(folder, tmp_path, monkeypatch):
     ss.verify(folder, public)
     for lower in ((2**18, 2**24), (2**19, 2**23)):
         monkeypatch.setattr(minisign, "SCRYPT_LIMITS", lower)
-        with pytest.raises(ss.ParameterError, match="more memory than minisign ever needs"):
+        with refused(ss.ParameterError, code="too-large"):
             ss.sign(folder, secret, overwrite=True)
     long = ss.keygen(tmp_path / "long", "s" * 1023)
     assert read_secret_key(long[0], "s" * 1023).public == read_public_key(long[1])
@@ -706,34 +706,34 @@ def test_every_changed_byte_of_a_secret_key_is_found(tmp_path, monkeypatch, pass
 def test_files_that_are_not_keys(folder, keys, tmp_path):
     path = tmp_path / "k"
     secret, public = (key.read_bytes() for key in keys)
-    damaged = "damaged, or not a key"
+    damaged = "damaged"
     for content, signs, verifies in (
-        (secret, None, "never publish the secret key"),
-        (public, "holds a public key, which cannot sign", None),
+        (secret, None, "secret-key"),
+        (public, "public-key", None),
         (secret[:80], damaged, damaged),
         (public.replace(b"RW", b"RX"), damaged, damaged),
         (public.replace(b"untrusted", b"trusted"), damaged, damaged),
         (public.partition(b"\n")[2], damaged, damaged),
-        (public.replace(b"\n", b"\r\n"), "holds a public key", None),
+        (public.replace(b"\n", b"\r\n"), "public-key", None),
         (b"-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2Vw\n", damaged, damaged),
         (b"", damaged, damaged),
         (b"x" * 100_000, damaged, damaged),
     ):
         path.write_bytes(content)
-        for use, words in (
+        for use, code in (
             (lambda: ss.sign(folder, path, overwrite=True), signs),
             (lambda: ss.verify(folder, path), verifies),
         ):
-            if words is None:
+            if code is None:
                 use()
                 continue
-            with pytest.raises(ss.ParameterError, match=words) as caught:
+            with refused(ss.ParameterError, f"key: {path}", code=code) as caught:
                 use()
             assert secret.decode().splitlines()[1][-20:] not in f"{caught.value!r} {caught.value.__cause__!r}"
     for use in (ss.sign, ss.verify):
-        with pytest.raises(ss.ParameterError, match="there is no file"):
+        with refused(ss.ParameterError, f"key: {tmp_path / 'none'}", code="missing"):
             use(folder / "cells.csv", tmp_path / "none", **({"overwrite": True} if use is ss.sign else {}))
-    with pytest.raises(ss.ParameterError, match="cannot be read"):
+    with refused(ss.ParameterError, f"key: {tmp_path}", code="unreadable"):
         ss.verify(folder, tmp_path)
 
 
@@ -790,7 +790,7 @@ def test_check_tries_the_key(plan, monkeypatch):
     folder = plan.parent
     _, public = ss.keygen(folder / "locked", PASSPHRASE)
     for key, words in (
-        ("none.key", r"output\.sign: key: there is no file .*none\.key"),
+        ("none.key", r"output\.sign: .*none\.key does not exist"),
         ("locked.pub", r"line \d+, output\.sign: .* holds a public key"),
         ("locked.key", r"line \d+, output\.sign: .* is encrypted and needs its passphrase"),
         ("farms.csv", r"line \d+, output\.sign: .*farms\.csv is damaged, or not a key"),

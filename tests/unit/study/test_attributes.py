@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from helpers.errors import refused
 
 from slowscale.core.errors import DataError, ParameterError
 from slowscale.study.attributes import PRINTED_SUMMARIES, given_attributes, paper_attributes
@@ -56,30 +57,30 @@ def test_cells_are_combinations_of_all_columns(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "code"),
     [
-        (["1", "2", "a", "4", "5"], "column of numbers"),
-        ([1, 2, -3, 4, 5], "none below 0"),
-        ([1.0, 2.0, float("inf"), 4.0, 5.0], "all finite"),
-        ([0, 0, 0, 4, 5], "median must be greater than 0"),
-        ([1, 2, None, None, None], "at least 5 values"),
+        (["1", "2", "a", "4", "5"], "not-numbers"),
+        ([1, 2, -3, 4, 5], "not-studied"),
+        ([1.0, 2.0, float("inf"), 4.0, 5.0], "not-studied"),
+        ([0, 0, 0, 4, 5], "not-studied"),
+        ([1, 2, None, None, None], "not-studied"),
     ],
 )
-def test_a_column_that_cannot_be_studied_is_refused(tmp_path, values, words):
+def test_a_column_that_cannot_be_studied_is_refused(tmp_path, values, code):
     path = table(tmp_path / "t.parquet", g=list("abcde"), x=values)
-    with pytest.raises(DataError, match=words):
+    with refused(DataError, code=code):
         given_attributes(path, ["x"], ["g"])
 
 
 def test_too_few_cells_are_refused(tmp_path):
     path = table(tmp_path / "t.parquet", g=list("aabbc"), x=[1, 2, 3, 4, 5])
-    with pytest.raises(DataError, match="3 cells"):
+    with refused(DataError, code="few-cells"):
         given_attributes(path, ["x"], ["g"])
 
 
 def test_cells_with_the_sum_zero_do_not_count(tmp_path):
     path = table(tmp_path / "t.parquet", g=list("abcdefgg"), x=[0, 0, 0, 1, 2, 3, 4, 5])
-    with pytest.raises(DataError, match="4 cells whose sum is greater than 0"):
+    with refused(DataError, code="few-cells"):
         given_attributes(path, ["x"], ["g"])
 
 
@@ -91,5 +92,6 @@ def test_integers_that_floats_cannot_hold_are_rounded(tmp_path):
 @pytest.mark.parametrize(("value", "by"), [("y", "g"), ("x", "k")])
 def test_a_column_that_is_not_there_is_named(tmp_path, value, by):
     path = table(tmp_path / "t.parquet", g=list("abcde"), x=[1, 2, 3, 4, 5])
-    with pytest.raises(ParameterError, match="must name columns of the data"):
+    option = "value" if value == "y" else "by"
+    with refused(ParameterError, option, code="unknown-column", path=(option,)):
         given_attributes(path, [value], [by])

@@ -8,11 +8,9 @@ import pytest
 
 import slowscale as ss
 from slowscale.study.attributes import paper_attributes
-from slowscale.study.checking import check_claims
-from slowscale.study.claims import CLAIMS, judged
+from slowscale.study.claims import CLAIMS, check_claims, judged
 from slowscale.study.claims_about_loss import last_ahead
-from slowscale.study.errors import Store
-from slowscale.study.results import carry_out, plan_experiments
+from slowscale.study.experiments import Store, carry_out, plan_experiments
 
 IN_PART = {
     "The cattle data have 35,556 values",  # E11

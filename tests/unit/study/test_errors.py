@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import slowscale as ss
-from slowscale.study.errors import BINS, BINS_PER_DECADE, Experiment, SeededBits, Store, bin_of, percentiles
+from slowscale.study.experiments import BINS, BINS_PER_DECADE, Experiment, SeededBits, Store, bin_of, percentiles
 
 SUMS = np.array([50.0, 1000.0, 20_000.0])
 GROUPS = np.array([0, 1, 1])

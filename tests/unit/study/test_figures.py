@@ -9,13 +9,13 @@ from itertools import combinations
 
 import pyarrow as pa
 import pytest
+from helpers.errors import refused
 
 from slowscale.core.errors import EngineError, ParameterError, ParameterTypeError
 from slowscale.core.numbers import power_in_words
 from slowscale.publish.charts import render
 from slowscale.study import figures
-from slowscale.study.figures.chart_style import ALL_ADDITIVE, drawable, legend, log_axis, text_width
-from slowscale.study.figures.lines import apart
+from slowscale.study.chart_style import ALL_ADDITIVE, apart, drawable, legend, log_axis, text_width
 
 ADDITIVE = ("Gaussian", "generalized Gaussian 1/2", "exponential polylog 2")
 TRANSFORMATIONS = ("Gaussian", "fourth root", "log")
@@ -235,21 +235,21 @@ def test_an_unknown_mechanism_is_named(name):
     given = UNKNOWN[name]()
     place = given.column_names.index("mechanism")
     wrong = given.set_column(place, "mechanism", pa.array(["Cauchy"] * given.num_rows))
-    with pytest.raises(ParameterError, match=r"no look for the mechanism 'Cauchy'; use one of 'Gaussian', "):
+    with refused(ParameterError, "the mechanisms of table", code="unknown-name"):
         getattr(figures, name)(wrong)
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_a_missing_column_is_named(name):
     given = UNKNOWN[name]()
-    with pytest.raises(ParameterError, match=r"must have the columns .*; it lacks mechanism$"):
+    with refused(ParameterError, "table", code="unknown-column"):
         getattr(figures, name)(given.drop_columns(["mechanism"]))
 
 
 def test_a_table_must_be_an_arrow_table():
-    with pytest.raises(ParameterTypeError, match=r"table must be a pyarrow\.Table, got dict"):
+    with refused(ParameterTypeError, "table", code="type"):
         figures.policies({"mechanism": ["log"], "size": [1], "loss": [1]})
-    with pytest.raises(ParameterError, match=r"quartiles must have the columns .* it lacks q50"):
+    with refused(ParameterError, "quartiles", code="unknown-column"):
         figures.distributions(distributions(), quartiles().drop_columns(["q50"]))
 
 
@@ -364,7 +364,7 @@ def test_the_default_range_shows_nearly_all_records_but_not_the_gaussian_tail():
 
 @pytest.mark.parametrize("limit", [0, -1, math.inf, math.nan])
 def test_a_limit_must_be_a_loss(limit):
-    with pytest.raises(ParameterError, match=r"limits\['additive'\] must be a finite loss above 0"):
+    with refused(ParameterError, "limits['additive']", code="value"):
         figures.loss_cdfs(loss_cdfs(), limits={"additive": limit})
 
 
@@ -511,7 +511,7 @@ def test_svg_and_png_are_written(name, tmp_path):
 def test_files_are_replaced_only_on_request(tmp_path):
     chart = figures.policies(policies())
     (tmp_path / "loss.png").write_bytes(b"mine")
-    with pytest.raises(ParameterError, match=r"loss\.png already exists"):
+    with pytest.raises(ParameterError, match=r"loss\.png.* exists"):
         figures.save(chart, tmp_path / "loss")
     assert [path.name for path in tmp_path.iterdir()] == ["loss.png"]
     assert (tmp_path / "loss.png").read_bytes() == b"mine"
@@ -520,18 +520,18 @@ def test_files_are_replaced_only_on_request(tmp_path):
 
 
 def test_save_says_what_it_takes(tmp_path):
-    with pytest.raises(ParameterTypeError, match="chart must be an Altair chart, got str"):
+    with refused(ParameterTypeError, "chart", code="type"):
         figures.save("chart", tmp_path / "loss")
-    with pytest.raises(ParameterTypeError, match=r"stem must be text or os\.PathLike, got int"):
+    with refused(ParameterTypeError, "stem", code="type"):
         figures.save(figures.policies(policies()), 1)
-    with pytest.raises(ParameterError, match="there is no folder"):
+    with pytest.raises(ParameterError, match="no folder"):
         figures.save(figures.policies(policies()), tmp_path / "no" / "loss")
 
 
 @pytest.mark.parametrize("package", ["altair", "vl_convert"])
 def test_a_missing_extra_is_reported(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(EngineError, match=r"pip install '\.\[plots\]'"):
+    with refused(EngineError, "a chart", code="not-installed"):
         figures.policies(policies())
 
 

@@ -5,8 +5,7 @@ import pytest
 
 import slowscale as ss
 from slowscale.study.attributes import Attribute
-from slowscale.study.errors import percentiles
-from slowscale.study.gains import (
+from slowscale.study.experiments import (
     CLIPPED,
     MATCHED,
     best_threshold,
@@ -14,6 +13,7 @@ from slowscale.study.gains import (
     contenders,
     experiments_by_size,
     gain_experiments,
+    percentiles,
     size_classes,
 )
 
@@ -72,7 +72,7 @@ def test_thresholds_below_one_are_found():
 
 def test_size_classes_are_powers_of_ten():
     classes, numbers = size_classes(np.array([1.0, 9.99, 10, 5e6, 2e7, 3e7]))
-    assert [(one.words, one.cells) for one in classes] == [
+    assert [(one.label, one.cells) for one in classes] == [
         ("1 to 10", 2),
         ("10 to 100", 1),
         ("1 million to 10 million", 1),

@@ -4,7 +4,7 @@ import numpy as np
 
 import slowscale as ss
 from slowscale.study.claims_about_loss import last_ahead
-from slowscale.study.losses import LossDistribution
+from slowscale.study.experiments import LossDistribution
 
 VALUES = np.array([0.0, 1, 1, 2, 4, 10])
 

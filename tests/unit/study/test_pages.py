@@ -10,12 +10,9 @@ from helpers.pages import BLOCK, ROOT, one_line, path_of, unaccounted
 import slowscale as ss
 from slowscale.core.numbers import format_number
 from slowscale.study.attributes import paper_attributes
-from slowscale.study.checking import check_claims
-from slowscale.study.claims import CLAIMS
+from slowscale.study.claims import CLAIMS, check_claims
 from slowscale.study.claims_about_loss import last_ahead
-from slowscale.study.errors import Store
-from slowscale.study.gains import CLIPPED, MATCHED
-from slowscale.study.results import carry_out, plan_experiments
+from slowscale.study.experiments import CLIPPED, MATCHED, Store, carry_out, plan_experiments
 from slowscale.study.run import REPETITIONS
 
 GAUSS, POWER, POLYLOG, FOURTH, LOG = (
@@ -90,7 +87,7 @@ def row(words, errors, bias, loss=None):
 
 def rows(gains, names, first):
     """Return the rows of a table of errors by size of cell, from a class of cells on."""
-    start = [one.words for one in gains.classes].index(first)
+    start = [one.label for one in gains.classes].index(first)
     found = {one.name: one for one in gains.contenders}
     for words, name in names.items():
         yield row(words, gains.medians[name][start:], found[name].total_bias, found[name].median_loss)
@@ -153,7 +150,7 @@ def test_the_page_of_the_study(subjects, measured):
     payroll, cattle = subjects["PAYANN"], subjects["Cattle"]
     verdicts = Counter(finding.verdict for finding in measured.values())
     ten, fifty = payroll.gains
-    first = [one.words for one in ten.classes].index("1,000 to 10,000")
+    first = [one.label for one in ten.classes].index("1,000 to 10,000")
     errors = {name: list(map(percent, ten.medians[name][first:])) for name in (MATCHED, CLIPPED)}
     ten_clipped, fifty_clipped = (
         next(one for one in gains.contenders if one.name == CLIPPED) for gains in (ten, fifty)
@@ -163,13 +160,14 @@ def test_the_page_of_the_study(subjects, measured):
     assert ((ratio > 6.5) & (ratio < 7.5)).all()  # "a seventh"
     assert losses[MATCHED] == pytest.approx(losses[POWER], rel=0.1)  # "about as much"
     (herds,) = cattle.gains
-    typical = [one.words for one in herds.classes].index("1 million to 10 million")
+    typical = [one.label for one in herds.classes].index("1 million to 10 million")
     computed = [
         f"Of {len(CLAIMS)} claims, {verdicts['holds']} hold, {verdicts['holds in part']} hold in part, "
         f"{verdicts['does not hold']} do not hold, and {verdicts['not measured']} are judgements",
         *rows(fifty, STUDY_ROWS, "100 to 1,000"),
         f"Here the largest establishment (payroll {payroll.attribute.largest:,.0f}) loses 50",
-        f"the median record loses {format_number(losses[POLYLOG])}. With the matched scale it loses {losses[MATCHED]:.2g}",
+        f"the median record loses {format_number(losses[POLYLOG])}. "
+        f"With the matched scale it loses {losses[MATCHED]:.2g}",
         f"under the paper's polylog ({payroll.losses[POLYLOG].largest:.0f})",
         f"the matched polylog is off by {', '.join(errors[MATCHED][:-1])} and {errors[MATCHED][-1]} in cells from",
         f"Clipping at {threshold(ten_clipped, 10)} is off by {', '.join(errors[CLIPPED][:-1])} and "

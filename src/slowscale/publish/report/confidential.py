@@ -67,12 +67,12 @@ class LossSummary:
 
     @property
     def count(self) -> str:
-        """How many records or entities there are."""
+        """The number of records or entities."""
         return f"{self.losses.records:,} {self.noun}"
 
     @property
     def noun(self) -> str:
-        """What has the losses."""
+        """The protected units: records, or entities."""
         return "records" if self.losses.protects is None else f"entities ({self.losses.protects})"
 
     @property

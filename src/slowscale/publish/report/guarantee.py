@@ -14,8 +14,7 @@ from slowscale.core.numbers import format_number
 from slowscale.policy import Policy
 from slowscale.publish.charts import Axis, LineChart, Mark, points
 from slowscale.publish.report.mathml import policy_equation
-from slowscale.publish.report.pages import Cell, Row, listed, upper
-from slowscale.publish.report.scope import Scope
+from slowscale.publish.report.pages import Cell, Row, Scope, listed, upper
 from slowscale.release.columns import ColumnPolicy, explain_columns, on_one_axis, size_span
 
 T = TypeVar("T")
@@ -76,8 +75,8 @@ def _in_words(column: ColumnPolicy, scope: Scope) -> str:
 
 
 def _times(gain: float) -> str:
-    written = f"{gain:.3g}"
-    return "the same" if written == "1" else f"{written} times as large"
+    factor = f"{gain:.3g}"
+    return "the same" if factor == "1" else f"{factor} times as large"
 
 
 def growth(policy: Policy, low: float, high: float) -> str:
@@ -110,13 +109,7 @@ def whole_columns(columns: Sequence[ColumnPolicy], policy: RecordPolicy) -> tupl
     """Return one column for each name, with the loss of a record through it by all drawn tables."""
     return tuple(
         ColumnPolicy(
-            one.name,
-            policy.column(None if one.single else one.name),
-            None,
-            None,
-            one.unit,
-            one.single,
-            one.on_grid,
+            one.name, policy.column(None if one.single else one.name), None, None, one.unit, one.single, one.on_grid
         )
         for one in {column.name: column for column in columns}.values()
     )
@@ -212,15 +205,15 @@ def _stated(found: Sequence[T | None], write: Callable[[T], str | float]) -> lis
 
 def losses_by_table(policies: Mapping[str, RecordPolicy], whole: RecordPolicy, scope: Scope) -> list[Group]:
     """Return the losses of example records by each drawn table, if given, and by all, with what that means."""
+
+    def row(name: str, policy: RecordPolicy) -> Row:
+        return [name, *_stated([size.loss(policy) for size in scope.sizes], at_most)]
+
     if not policies:
-        return [("", [_losses_row("all tables together", whole, scope)])]
-    rows = [_losses_row(f"{name} (drawn)", policy, scope) for name, policy in policies.items()]
+        return [("", [row("all tables together", whole)])]
+    rows = [row(f"{name} (drawn)", policy) for name, policy in policies.items()]
     found = [explain_columns(scope.columns, size) for size in scope.sizes]
     return [("", rows), ("All tables together", _explained_rows(found))]
-
-
-def _losses_row(name: str, policy: RecordPolicy, scope: Scope) -> Row:
-    return [name, *_stated([size.loss(policy) for size in scope.sizes], at_most)]
 
 
 def losses_by_all(spent: RecordPolicy, released: RecordPolicy, scope: Scope) -> list[Group]:
@@ -228,12 +221,7 @@ def losses_by_all(spent: RecordPolicy, released: RecordPolicy, scope: Scope) -> 
     alone = spent.terms == released.terms and not spent.parallel  # this release alone
     total = spent if isinstance(spent, Spent) else Spent(spent.terms, spent.parallel, spent.filtered)
     found = [explain_columns(scope.columns, size) if alone else total.explain(size) for size in scope.sizes]
-    return [("", _spent_rows(spent, scope)), ("All columns together", _explained_rows(found))]
-
-
-def _spent_rows(spent: RecordPolicy, scope: Scope) -> list[Row]:
-    """Return one row per column with the losses of the example records, and one for being counted."""
-    rows: list[Row] = []
+    rows: list[Row] = []  # one per column, and one for being counted
     for name in spent.columns:
         policy = spent.column(name)
         cells = []
@@ -246,4 +234,4 @@ def _spent_rows(spent: RecordPolicy, scope: Scope) -> list[Row]:
     if counts:
         how = "being counted or ranked" if spent.column(None).by_rank else "being counted"
         rows.append([how, at_most(counts)])
-    return rows
+    return [("", rows), ("All columns together", _explained_rows(found))]

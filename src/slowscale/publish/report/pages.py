@@ -1,16 +1,26 @@
-"""Pages: templates in which everything is escaped, rendered to one HTML file that loads nothing."""
+"""What all reports share: pages made from templates, the names of columns, and the sizes whose losses are stated.
+
+Templates escape everything, and a page is one HTML file that loads nothing.
+"""
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from slowscale.accounting.sizes import RecordSize, assumed_count
 from slowscale.core.files import check_output_path, write_files
 from slowscale.core.numbers import format_number, percent
+from slowscale.mechanisms.transformation import TransformationMechanism
+from slowscale.policy.families import TransformationPolicy
+from slowscale.policy.tree import Tabulated, contains
+from slowscale.publish import ColumnLabel, Publication
 from slowscale.publish.charts import tools
+from slowscale.release import Release
+from slowscale.release.columns import ColumnPolicy, drawn_columns, shown_sizes
 
 
 @dataclass(frozen=True)
@@ -63,3 +73,102 @@ def write_page(
     text = make()
     files = {target: lambda file: file.write_text(text, encoding="utf-8")}
     return write_files(files, overwrite=overwrite, confidential=confidential)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a report calls columns and groups: by a publication, or else by their names."""
+
+    publication: Publication | None = None
+
+    def column(self, name: str) -> ColumnLabel:
+        """Return the title and the unit of a column."""
+        return ColumnLabel(name) if self.publication is None else self.publication.label(name)
+
+    def title(self, name: str) -> str:
+        """Return the title of a column."""
+        return self.column(name).title
+
+    def with_unit(self, name: str) -> str:
+        """Return the title of a column with its unit of measure."""
+        return str(self.column(name))
+
+    def key(self, name: str) -> str:
+        """Return the title of a key column."""
+        return name if self.publication is None else self.publication.key_title(name)
+
+    def group(self, key: str, label: object) -> str:
+        """Return a label of a key column, with its name if there is one."""
+        name = None if self.publication is None else self.publication.key_name(key, label)
+        return str(label) if name is None else f"{label} {name}"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The columns of all drawn tables, and the record sizes for which losses are stated.
+
+    `stated` is True if the curator gave the sizes. `labels` are what the report calls the columns. `entity` is the
+    column whose entities are protected, or None if single records are.
+    """
+
+    columns: tuple[ColumnPolicy, ...]
+    sizes: tuple[RecordSize, ...]
+    stated: bool
+    labels: Labels = field(default_factory=Labels)
+    entity: str | None = None
+
+    @staticmethod
+    def of(release: Release, sizes: Sequence[RecordSize] = (), labels: Labels | None = None) -> "Scope":
+        """Return the scope of a report."""
+        columns = drawn_columns(release)
+        return Scope(columns, shown_sizes(columns, sizes), bool(sizes), labels or Labels(), release.facts.protect)
+
+    @property
+    def tight(self) -> bool:
+        """Whether a column is charged less than the closed form of its policy."""
+        return any(column.closed is not None for column in self.columns)
+
+    @property
+    def named(self) -> bool:
+        """Whether the sizes have names; then the value in each column is shown as well."""
+        return any(size.named for size in self.sizes)
+
+    @property
+    def heads(self) -> list[str]:
+        """The heads of a table with one column per size."""
+        first = f"Example {self.noun}" if self.named else f"Size of the {self.noun} in each column"
+        return [first, *(size.name for size in self.sizes)]
+
+    @property
+    def noun(self) -> str:
+        """What is protected: "record", or the column that identifies entities."""
+        return self.entity or "record"
+
+    @property
+    def single(self) -> bool:
+        """Whether all records have the same loss, whatever their size."""
+        return all(column.single for column in self.columns)
+
+    @property
+    def pure(self) -> list[str]:
+        """The columns that have a pure guarantee in every drawn table."""
+        without = {column.name for column in self.columns if column.pure is None}
+        return [
+            self.labels.title(name) for name in dict.fromkeys(one.name for one in self.columns) if name not in without
+        ]
+
+    @property
+    def tabulated(self) -> bool:
+        """Whether a formula stands for a table of losses."""
+        return any(contains(column.policy.formula(), Tabulated) for column in self.columns)
+
+    @property
+    def transformed(self) -> bool:
+        """Whether a sum is transformed before noise is added."""
+        known = [column.mechanism for column in self.columns]
+        user = any(isinstance(column.policy, TransformationPolicy) for column in self.columns)
+        return user or any(isinstance(mechanism, TransformationMechanism) for mechanism in known)
+
+    def assumed(self, columns: Sequence[str]) -> list[str]:
+        """Return notes on the numbers of records that losses through these columns assume."""
+        return list(assumed_count(self.entity, columns, self.sizes))

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 from helpers.releases import with_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,7 +43,7 @@ from slowscale.publish.charts import Mark, _name_sides
 from slowscale.publish.report import write_confidential_report, write_report
 from slowscale.publish.report.guarantee import growth
 from slowscale.publish.report.mathml import policy_equation
-from slowscale.publish.report.scope import Scope
+from slowscale.publish.report.pages import Scope
 from slowscale.release.columns import explain_columns
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -338,9 +339,7 @@ def test_files_are_not_lost(release, tmp_path):
     path = release.report(tmp_path / "report.html")
     before = path.read_bytes()
     path.write_bytes(b"other")
-    with pytest.raises(
-        ss.ParameterError, match=r"report\.html already exists; to replace it, pass overwrite=True or --overwrite$"
-    ):
+    with pytest.raises(ss.ParameterError, match=r"report\.html already exists"):
         release.report(path)
     assert path.read_bytes() == b"other"
     assert write_report(release, path, overwrite=True).read_bytes() == before
@@ -350,13 +349,13 @@ def test_files_are_not_lost(release, tmp_path):
 def test_wrong_arguments(release, tmp_path):
     with pytest.raises(ss.ParameterError, match=r"must end in \.html"):
         release.report(tmp_path / "report.pdf")
-    with pytest.raises(ss.ParameterTypeError, match="spent must be a RecordPolicy"):
+    with refused(ss.ParameterTypeError, "spent", code="type"):
         release.report(tmp_path / "r.html", spent=1.0)
-    with pytest.raises(ss.ParameterTypeError, match="release must be a Release"):
+    with refused(ss.ParameterTypeError, "release", code="type"):
         write_report("release", tmp_path / "r.html")
-    with pytest.raises(ss.ParameterTypeError, match="release must be a Release"):
+    with refused(ss.ParameterTypeError, "release", code="type"):
         write_confidential_report(None, tmp_path / "r.html", None)
-    with pytest.raises(ss.ParameterTypeError, match=r"session must be the ss\.Session that made the release, got None"):
+    with refused(ss.ParameterTypeError, "session", code="type"):
         release.confidential_report(tmp_path / "r.html", None)
     assert not list(tmp_path.iterdir())
 
@@ -364,7 +363,7 @@ def test_wrong_arguments(release, tmp_path):
 @pytest.mark.parametrize("package", ["altair", "vl_convert"])
 def test_missing_packages(release, tmp_path, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ss.EngineError, match=re.escape("pip install '.[plots]'")):
+    with refused(ss.EngineError, "a chart", code="not-installed"):
         release.report(tmp_path / "r.html")
     assert not list(tmp_path.iterdir())
 

@@ -1,16 +1,21 @@
-"""What the charts of the study share: colours and dashes, checked tables, axes with readable ticks, titles."""
+"""What the charts of the study share: colours and dashes, checked tables, axes with readable ticks, panels, files."""
 
 import json
 import math
+import os
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from html import escape
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.files import check_output_path, write_files
 from slowscale.core.numbers import format_number, power_in_words
-from slowscale.publish.charts import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, tools
+from slowscale.publish.charts import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, render, to_png, tools
 
 CHART_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 SUPERSCRIPT_FONT = "DejaVu Sans, Arial, Helvetica, sans-serif"  # Liberation Sans has no raised digits
@@ -27,6 +32,7 @@ PANEL = (352, 270)  # the width and the height of a panel if there are two besid
 NARROW = (315, 270)  # if each of them has its own axis
 WIDE = (560, 320)  # if there is one
 LEGEND_WIDTH = 740  # of a legend above several panels
+LABEL_APART = 17  # pixels between the names of lines
 PANEL_TITLES = {
     "equal variance": "Equal variance: 1",
     "equal loss": "Equal loss: PRzCDP loss 1 at Δ(r) = 1",
@@ -72,15 +78,13 @@ def read(table: pa.Table, columns: Sequence[str], name: str = "table") -> list[R
         raise ParameterTypeError(name, allowed="a pyarrow.Table", given=type(table))
     missing = [column for column in columns if column not in table.column_names]
     if missing:
-        raise ParameterError(
-            name, f"must have the columns {', '.join(columns)}", remedy=f"it lacks {', '.join(missing)}"
-        )
+        words = f"must have the columns {', '.join(columns)}"
+        raise ParameterError(name, words, code="unknown-column", remedy=f"it lacks {', '.join(missing)}")
     rows: list[Row] = table.to_pylist()
     for mechanism in distinct(rows, "mechanism") if "mechanism" in columns else ():
         if mechanism not in LOOKS:
-            known = ", ".join(map(repr, LOOKS))
             raise ParameterError(
-                f"{name}: there", f"is no look for the mechanism {mechanism!r}", remedy=f"use one of {known}"
+                f"the mechanisms of {name}", code="unknown-name", given=mechanism, allowed=tuple(LOOKS)
             )
     return rows
 
@@ -97,11 +101,11 @@ def select(rows: Iterable[Row], **wanted: Any) -> list[Row]:
 
 def drawable(rows: Iterable[Row], *fields: str, positive: bool = True) -> list[Row]:
     """Return the rows whose values in these fields are finite, and above 0 for a logarithmic axis."""
-    return [
-        row
-        for row in rows
-        if all(row[f] is not None and math.isfinite(row[f]) and (row[f] > 0 or not positive) for f in fields)
-    ]
+
+    def shown(x: float | None) -> bool:
+        return x is not None and math.isfinite(x) and (x > 0 or not positive)
+
+    return [row for row in rows if all(shown(row[field]) for field in fields)]
 
 
 def with_unit(title: str, unit: str) -> str:
@@ -114,61 +118,39 @@ def log_axis(
 ) -> Row:
     """Return the scale and the axis of a logarithmic channel, whose ticks are labelled with plain numbers.
 
-    The ticks are powers of ten. If the values span less than two of them, there are also ticks at their multiples by 2
-    and 5.
-
-    Parameters
-    ----------
-    title
-        The title of the axis.
-    values
-        The values to show. Values that are not above 0 or not finite are ignored.
-    most
-        The largest number of ticks for which there is room.
-    percent
-        Whether the labels are percentages: a value of 1 is labelled 100 %.
-    margin
-        The factor by which the axis goes beyond the smallest and the largest value.
+    The ticks are powers of ten, at most `most`. If the values span less than two of them, there are also ticks at their
+    multiples by 2 and 5. Values that are not above 0 or not finite are ignored. The axis goes beyond the smallest and
+    the largest value by the factor `margin`. With `percent`, a value of 1 is labelled 100 %.
     """
-    low, high = _log_span(values, margin)
+    shown = [v for v in values if v is not None and 0 < v < math.inf] or [1.0, 10.0]
+    low, high = (min(max(math.log10(end), -LARGEST_POWER), LARGEST_POWER) for end in (min(shown), max(shown)))
+    wider = math.log10(margin if high > low else 3)
+    low, high = low - wider, high + wider
     steps = (1, 2, 5) if high - low < 2 else (1,)
     marks = [(k, m) for k in range(math.floor(low) - 1, math.ceil(high) + 2) for m in steps]
-    inside = _between(marks, low, high)
+
+    def between() -> list[tuple[int, int]]:
+        return [(k, m) for k, m in marks if low - 1e-9 <= k + math.log10(m) <= high + 1e-9]
+
+    inside = between()
     if len(inside) < 2:  # then the axis is extended to the next ticks
         low = max(k + math.log10(m) for k, m in marks if k + math.log10(m) <= low)
         high = min(k + math.log10(m) for k, m in marks if k + math.log10(m) >= high)
-        inside = _between(marks, low, high)
+        inside = between()
     if len(inside) > most:
         inside = [(k, m) for k, m in inside if m == 1]
     every = math.ceil(len(inside) / most)
     ticks = [(k, m) for k, m in inside if k % every == 0]
     places = [m * 10.0**k for k, m in ticks]
-    labels = [_tick_label(k + 2 * percent, m) + " %" * percent for k, m in ticks]
+    powers = [(k + 2 * percent, m) for k, m in ticks]
+    texts = (power_in_words(k) if m == 1 else format_number(m * 10.0**k) for k, m in powers)
+    labels = [text + " %" * percent for text in texts]
     words = f"{json.dumps(labels, ensure_ascii=False)}[indexof({json.dumps(places)}, datum.value)]"
     axis = {"title": title, "values": places, "labelExpr": words, "labelFlush": False}
     axis["labelOverlap"] = False  # there are few enough ticks
     if not all(label.isascii() for label in labels):
         axis["labelFont"] = SUPERSCRIPT_FONT
     return {"scale": {"type": "log", "domain": [10.0**low, 10.0**high], "nice": False}, "axis": axis}
-
-
-def _log_span(values: Iterable[float | None], margin: float) -> tuple[float, float]:
-    """Return the decimal logarithms of the ends of an axis that shows the values."""
-    shown = [v for v in values if v is not None and 0 < v < math.inf] or [1.0, 10.0]
-    low, high = (min(max(math.log10(end), -LARGEST_POWER), LARGEST_POWER) for end in (min(shown), max(shown)))
-    wider = math.log10(margin) if high > low else math.log10(3)
-    return low - wider, high + wider
-
-
-def _between(marks: Iterable[tuple[int, int]], low: float, high: float) -> list[tuple[int, int]]:
-    """Return the ticks, given as a power of ten and its multiple, between two logarithms."""
-    return [(k, m) for k, m in marks if low - 1e-9 <= k + math.log10(m) <= high + 1e-9]
-
-
-def _tick_label(power: int, step: int) -> str:
-    if step != 1:
-        return format_number(step * 10.0**power)
-    return power_in_words(power)
 
 
 def linear_axis(title: str, low: float, high: float, ticks: int = 6, percent: bool = False) -> Row:
@@ -209,20 +191,9 @@ def chart_of(rows: Iterable[Row]) -> Any:
 
 
 def legend(names: Sequence[str], width: int, *, boxes: bool = False, words: Mapping[str, str] | None = None) -> Any:
-    """Return a legend as a chart of its own: samples of lines or boxes with their names, in few rows.
+    """Return a legend as a separate chart: samples of lines or boxes with their names, or the words for these.
 
     The legends of Vega-Lite have columns of equal width, so that few of the long names fit beside each other.
-
-    Parameters
-    ----------
-    names
-        The mechanisms in their order.
-    width
-        The width of a row.
-    boxes
-        Whether the samples are boxes instead of lines.
-    words
-        What to write instead of a name.
     """
     alt, _ = tools()
     sample = 14 if boxes else 40
@@ -308,11 +279,146 @@ def grid(panels: Sequence[Any], columns: int, legends: Sequence[Any] = ()) -> An
     return chart.resolve_scale(color="independent", strokeDash="independent", fill="independent", stroke="independent")
 
 
-def unit_of(units: Mapping[str, str] | None, attribute: str) -> str:
-    """Return the unit of an attribute, or nothing if it is not given."""
-    return (units or {}).get(attribute, "")
+def page(charts: Sequence[Any], names: Sequence[str], columns: int = 2) -> Any:
+    """Return panels below one legend."""
+    return grid(charts, min(columns, len(charts)), [legend(names, LEGEND_WIDTH if len(charts) > 1 else WIDE[0])])
 
 
-def panel_title(name: str) -> str:
-    """Return the title of the panel that a table names."""
-    return PANEL_TITLES.get(name, name)
+def line_panel(
+    rows: Sequence[Row],
+    names: Sequence[str],
+    across: tuple[str, Row],
+    up: tuple[str, Row],
+    title: str | None,
+    size: tuple[int, int] = PANEL,
+    *,
+    direct: bool = False,
+    step: bool = False,
+    dots: bool = False,
+) -> Any:
+    """Return a panel with one line per mechanism.
+
+    `across` and `up` are the fields of the two axes, each with its scale and axis. `direct` names the mechanisms at the
+    right ends of their lines. Lines can be steps, and points can be marked.
+    """
+    alt, _ = tools()
+    x, y, order = _channels(across, up)
+    base = chart_of({field: row[field] for field in (across[0], up[0], order, "mechanism")} for row in rows)
+    colour = alt.Color("mechanism:N", scale=colours(names), legend=None)
+    dash = alt.StrokeDash("mechanism:N", scale=dashes(names), legend=None)
+    line = base.mark_line(strokeWidth=2.2, **({"interpolate": "step-after"} if step else {}))
+    layers = [line.encode(x=x, y=y, color=colour, strokeDash=dash, order=f"{order}:Q")]
+    if dots or len({row[across[0]] for row in rows}) == 1:  # a line through one point cannot be seen
+        layers.append(base.mark_point(filled=True, size=55, opacity=1).encode(x=x, y=y, color=colour))
+    if direct:
+        layers += _labels(rows, names, across, up, size[1])
+    return panel(layers, title, *size)
+
+
+def _channels(across: tuple[str, Row], up: tuple[str, Row]) -> tuple[Any, Any, str]:
+    """Return the two axes, and the field with the order of the points, which differs for an axis of names."""
+    alt, _ = tools()
+    kind, order = ("N", "cells_order") if across[0] == "cells" else ("Q", across[0])
+    return alt.X(f"{across[0]}:{kind}", **across[1]), alt.Y(f"{up[0]}:Q", **up[1]), order
+
+
+def _labels(
+    rows: Sequence[Row], names: Sequence[str], across: tuple[str, Row], up: tuple[str, Row], height: int
+) -> list[Any]:
+    """Return layers with the names of lines to the right of their ends, moved apart where they would overlap."""
+    low, high = (math.log10(end) for end in up[1]["scale"]["domain"])
+    last = across[1]["scale"]["domain"][-1]
+    x, y, order = _channels(across, up)
+    ends = {}
+    for name in names:
+        if own := select(rows, mechanism=name):
+            ends[name] = math.log10(max(own, key=lambda row: row[order])[up[0]])
+    shown = sorted(ends, key=lambda name: ends[name])
+    pixels = apart([(ends[name] - low) / (high - low) * height for name in shown], LABEL_APART, height)
+    layers = []
+    for name, pixel in zip(shown, pixels, strict=True):
+        place = {across[0]: last, up[0]: 10 ** (low + pixel / height * (high - low)), "name": name}
+        text = chart_of([place]).mark_text(align="left", dx=10, fontSize=13, fontWeight="bold", color=LOOKS[name].ink)
+        layers.append(text.encode(x=x, y=y, text="name:N"))
+    return layers
+
+
+def apart(places: Sequence[float], distance: float, length: float) -> list[float]:
+    """Return ascending places moved as little as needed to be at least a distance apart, within 0 to a length."""
+    blocks: list[list[float]] = []  # the sum of the wished starts, the number of places
+    for i, place in enumerate(places):
+        blocks.append([place - i * distance, 1.0])
+        while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] > blocks[-1][0] / blocks[-1][1]:
+            total, count = blocks.pop()
+            blocks[-1] = [blocks[-1][0] + total, blocks[-1][1] + count]
+    starts = [total / count for total, count in blocks for _ in range(int(count))]
+    room = max(length - (len(places) - 1) * distance, 0.0)
+    return [min(max(start, 0.0), room) + i * distance for i, start in enumerate(starts)]
+
+
+def by_height(rows: Sequence[Row], x: str, y: str, panel: str | None = None) -> list[str]:
+    """Return the mechanisms in the order of their lines at the right end of the first panel that shows them."""
+
+    def height(name: str) -> float:
+        own = select(rows, mechanism=name)
+        own = select(own, **{panel: own[0][panel]}) if panel else own
+        return -float(max(own, key=lambda row: row[x])[y])
+
+    return sorted(distinct(rows, "mechanism"), key=height)
+
+
+def right_ends(
+    rows: Sequence[Row], panel: str | None, x: str, y: str, names: Sequence[str], at: str | None = None, unit: str = ""
+) -> str:
+    """Describe the right ends of the lines of every panel in words."""
+    sentences = []
+    for where in distinct(rows, panel) if panel else [""]:
+        here = select(rows, **{panel: where}) if panel else list(rows)
+        last = max(here, key=lambda row: row[x])
+        ends = [max(own, key=lambda row: row[x]) for name in names if (own := select(here, mechanism=name))]
+        found = listed({row["mechanism"]: row[y] for row in ends}, unit)
+        place = last[at] if at else format_number(last[x])
+        sentences.append(f"{f'{where}, at' if where else 'At'} {place}: {found}.")
+    return " ".join(sentences)
+
+
+def listed(values: Mapping[str, float], unit: str = "") -> str:
+    """Write the values of mechanisms as a list."""
+    return "; ".join(f"{name} {format_number(value)}{unit}" for name, value in values.items())
+
+
+def save(
+    chart: Any, stem: str | os.PathLike[str], *, overwrite: bool = False, confidential: bool = False
+) -> tuple[Path, Path]:
+    """Write a chart to `stem`.svg and `stem`.png, and return these two paths.
+
+    Either both files are written or none. The title and the description of the chart are in the SVG for screen readers.
+
+    Parameters
+    ----------
+    chart
+        A chart of `slowscale.study.figures`.
+    stem
+        The path without its ending. The folder must exist.
+    overwrite
+        Whether to replace existing files.
+    confidential
+        Whether only the owner may read the files.
+    """
+    alt, _ = tools()
+    if not isinstance(chart, alt.TopLevelMixin):
+        raise ParameterTypeError("chart", allowed="an Altair chart", given=type(chart))
+    if not isinstance(stem, str | os.PathLike):
+        raise ParameterTypeError("stem", allowed="text or os.PathLike", given=type(stem))
+    svg, png = (check_output_path(f"{os.fspath(stem)}{ending}", ending, overwrite) for ending in (".svg", ".png"))
+    with alt.theme.enable("none"):  # independent of the theme that is enabled in the session
+        described = chart.to_dict()
+    drawn = render(described)
+    title = described.get("title", "")
+    words = title.get("text", "") if isinstance(title, dict) else title
+    start, rest = drawn.split(">", 1)
+    about = f"<title>{escape(str(words))}</title><desc>{escape(described.get('description', ''))}</desc>"
+    contents = {svg: f'{start} role="img">{about}{rest}'.encode(), png: to_png(drawn)}
+    writers = {target: partial(Path.write_bytes, data=content) for target, content in contents.items()}
+    write_files(writers, overwrite=overwrite, confidential=confidential)
+    return svg, png
