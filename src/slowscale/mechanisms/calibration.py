@@ -100,7 +100,7 @@ class Target:
         """Return the target, or raise unless exactly one is given and everything it needs."""
         given = [(n, v) for n, v in (("std", std), ("interval", interval), ("loss", loss)) if v is not None]
         if len(given) != 1:
-            raise ParameterTypeError("give one target: std=…, interval=… or loss=…")
+            raise ParameterTypeError("give one target: `std=…`, `interval=…` or `loss=…`")
         ((name, wanted),) = given
         value = as_number(name, wanted, "a finite number > 0")
         if not 0 < value < math.inf:
@@ -113,13 +113,15 @@ class Target:
         level_quantile(level)  # raises unless it is a level
         if level != LEVEL and name != "interval":
             raise ParameterTypeError(
-                "level", f"is used only with interval=…, got level={level} with {name}=…", remedy="remove it"
+                "level", f"is used only with `interval=…`, got `level={level}` with `{name}=…`", remedy="remove it"
             )
         check_flag("pure", pure)
         check_accounting(accounting)
         if accounting != ACCOUNTING and name != "loss":
             raise ParameterTypeError(
-                f"accounting={accounting!r}", f"is used only with loss=…, got {name}=…", remedy="remove accounting"
+                f"`accounting={accounting}`",
+                f"is used only with `loss=…`, got `{name}=…`",
+                remedy="remove `accounting`",
             )
         if accounting != ACCOUNTING and pure:
             raise ParameterTypeError(
@@ -188,7 +190,7 @@ def check_default_scale(target: Target) -> None:
         raise ParameterError(
             f"{target.name} = {format_number(target.value)}",
             f"is too large for the default scale sigma = 1, which is used up to {WIDEST:,.0f}: most of the noise "
-            "would be tiny, and a little of it huge. Give sigma, about the size of a typical record, or at, "
+            "would be tiny, and a little of it huge. Give `sigma`, about the size of a typical record, or `at`, "
             f"which sigma is then set to. ({SCALE_MEANING[0].upper()}{SCALE_MEANING[1:]}.)",
         )
 
@@ -397,7 +399,7 @@ def _free_parameter(cls: type["Mechanism"], free: str | None, fixed: dict[str, A
         raise ParameterTypeError("free", allowed=f"one of {', '.join(candidates)}", given=free)
     for name, f in parameters.items():
         if f.default is MISSING and name not in fixed and name != free:
-            raise ParameterTypeError(f"give {name} to solve for {free}")
+            raise ParameterTypeError(f"give `{name}` to solve for {free}")
     return free
 
 

@@ -5,8 +5,8 @@ make the release fail.
 """
 
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Container, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -25,9 +25,9 @@ from slowscale.core.errors import (
 )
 from slowscale.core.typing import Label
 from slowscale.plan.outputs import check_not_data, check_outputs, existing_error, signing_key, sums_tables
-from slowscale.plan.publication import check_labels
+from slowscale.plan.parts import CsvPlan, DataPlan, HierarchyPlan, KeysPlan
 from slowscale.plan.reading import at_its_place
-from slowscale.plan.schema import CsvPlan, DataPlan, HierarchyPlan, KeysPlan, Plan, RollupPlan, SumsPlan
+from slowscale.plan.schema import Plan, RollupPlan, SumsPlan
 
 if TYPE_CHECKING:
     from slowscale.data.hierarchies import Hierarchy
@@ -166,10 +166,11 @@ def check_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = 
 def check_has_tables(plan: Plan) -> None:
     """Raise if a plan has no tables, so that there is nothing to publish."""
     if not plan.tables:
-        place = "the plan" if plan.file is None else str(plan.file)
         raise PlanError(
-            f"{place} has no tables, so there is nothing to publish: add a table such as [tables.cells], with keys, "
-            "sums or a count; only `slowscale quantiles` takes a plan without tables"
+            plan.file or "the plan",
+            "has no tables, so there is nothing to publish: add a table such as [tables.cells], with keys, sums or a "
+            "count; only `slowscale quantiles` takes a plan without tables",
+            code="empty",
         )
 
 
@@ -219,14 +220,15 @@ def open_session(
     from slowscale.release.session import Session
 
     data = plan.data
-    session = Session._charging(
-        accountant,
-        **({"data": data.location, **data.reading_options} if source is None else source),
-        dataset=data.name,
-        accounting=plan.release.accounting,
-        protect=data.protect,
-        bits=bits,
-    )
+    with located("data"):
+        session = Session._charging(
+            accountant,
+            **({"data": data.location, **data.reading_options} if source is None else source),
+            dataset=data.name,
+            accounting=plan.release.accounting,
+            protect=data.protect,
+            bits=bits,
+        )
     with located("data", "derive"):
         columns = rowwise.derive(session.table, data.derive or None)
     # A cap with a misspelled name would protect nothing, and could not be corrected once the ledger exists.
@@ -240,8 +242,11 @@ def _outlined(plan: Plan, account: Account) -> "Iterator[Session]":
     from slowscale.data.outlines import outline
     from slowscale.sampling import KnownBits
 
-    with outline(plan.data.location, **plan.data.reading_options) as empty_table, warnings.catch_warnings():
-        _check_headers(plan.data)
+    with ExitStack() as stack:
+        with located("data"):
+            empty_table = stack.enter_context(outline(plan.data.location, **plan.data.reading_options))
+            _check_headers(plan.data)
+        stack.enter_context(warnings.catch_warnings())
         for category in (ConfidentialWarning, UnitWarning, CapWarning):  # the release itself warns
             warnings.simplefilter("ignore", category)
         yield open_session(plan, account, empty_table, KnownBits())
@@ -261,7 +266,9 @@ def _check_headers(data: DataPlan) -> None:
                 header = textfiles.first_line_of(stream, form, file, "data")
             if header.count(form.quote) % 2:
                 raise DataError(
-                    f"data: line 1 of {file} has a quote that is not closed in that line",
+                    file,
+                    "has a quote in line 1 that is not closed in that line",
+                    code="damaged",
                     remedy="write the header in one line, and use column names without line breaks",
                 )
 
@@ -371,3 +378,43 @@ def check_publication(plan: Plan, cells: Cells) -> "Publication | None":
         publication = part.build(plan.release.period)
         check_labels(publication, request, part.excel, cells.unread)
     return publication
+
+
+def check_labels(publication: "Publication", request: "Request", excel: bool, unknown: Container[str]) -> None:
+    """Raise unless the labels of the cells can be published, before anything is charged.
+
+    Parameters
+    ----------
+    publication, request
+        The publication, and the tables.
+    excel
+        Whether Excel files are written, whose cells hold no long texts.
+    unknown
+        The drawn tables whose cells are not known yet.
+    """
+    from slowscale.publish.excel import check_cell_texts, check_publication_texts, check_rows
+    from slowscale.publish.profiles import check_codes
+    from slowscale.release.request import Sums
+
+    if excel:
+        check_publication_texts(publication)
+    known = {level: one for one in request.hierarchies for level in one.levels}
+    for name in request:
+        source = request.source(name)
+        drawn = request.drawn[source]
+        if not isinstance(drawn, Sums) or drawn.keys is None or source in unknown:
+            continue
+        for key in request.by(name):
+            if key not in publication.codes and not excel:
+                continue
+            level = None if key in drawn.keys.columns else known[key]
+            cells = drawn.keys.table
+            column = cells[key] if level is None else level.label_column(key, cells[level.column])
+            labels = column.unique().to_pylist()
+            check_codes(publication, key, labels)
+            if excel:
+                check_cell_texts(f"the column {key!r}", [label for label in labels if isinstance(label, str)])
+                if key in publication.codes:
+                    check_cell_texts(f"codes[{key!r}]", [publication.key_name(key, label) for label in labels])
+        if excel and name in request.drawn:
+            check_rows(f"table {name!r}", len(drawn.keys))

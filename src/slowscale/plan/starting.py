@@ -16,7 +16,7 @@ from slowscale.core.errors import ConfidentialWarning, ParameterError
 from slowscale.core.files import check_output_path, write_files
 from slowscale.core.parameters import tables
 from slowscale.mechanisms.grid import as_unit
-from slowscale.plan.schema import DATABASE_FILE
+from slowscale.plan.parts import DATABASE_FILE
 
 if TYPE_CHECKING:
     from slowscale.advice import Advice
