@@ -117,8 +117,11 @@ def _from_data(
     from slowscale.release.session import Session
 
     name = proposed_name(source) if dataset is None else dataset
+    # Only declared types can have a decimal comma.
+    types = {query.column: "float64"} if csv is not None and csv.get("decimal") == "," else None
     try:
-        session = Session(source, ledger, dataset=name, csv=csv)
+        with options_of(quantiles):
+            session = Session(source, ledger, dataset=name, types=types, csv=csv)
     except LedgerError as error:
         if dataset is None:
             hint = f"the name {name!r} is that of the data, and --dataset gives another name"

@@ -115,7 +115,10 @@ def as_option_error(error: "SlowscaleError", command: Callable[..., None], **oth
 
     place = str(error.path[0]) if error.path else error.subject
     subject = known.get(error.subject) or (f"{known[place]}: {error.subject}" if place in known else error.subject)
-    return ParameterError(subject, error.render("", spell).strip(), code=error.code, path=error.path)
+    words = error.render(subject, spell)
+    # The fields are words about options now: only the subject is kept apart.
+    about = subject if words.startswith(f"{subject} ") else words
+    return ParameterError(about, words[len(about) :].lstrip(), code=error.code, path=error.path)
 
 
 def echo(text: object, err: bool = False) -> None:
@@ -156,4 +159,5 @@ def writable_path(path: Path, ending: str, overwrite: bool) -> Path:
     try:
         return check_output_path(path, ending, True)
     except ParameterError as error:
-        raise ParameterError(path, f"cannot be written: {error.render('path')}", code=error.code) from None
+        words = error.render("it" if error.subject == "path" else None)
+        raise ParameterError(path, f"cannot be written: {words}", code=error.code) from None

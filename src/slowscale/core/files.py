@@ -33,13 +33,13 @@ def check_output_path(path: str | os.PathLike[str], ending: str, overwrite: bool
     except FileNotFoundError:
         pass
     except (OSError, ValueError) as error:
-        raise ParameterError("path", allowed=f"a valid path of a file, got {str(path)!r:.60}: {error}") from None
+        raise ParameterError("path", f"cannot be used: {error}", code="unwritable") from None
     if not target.name.lower().endswith(ending):
-        raise ParameterError("path", f"must end in {ending}", given=target)
+        raise ParameterError("path", allowed=f"a path that ends in {ending}", given=str(target))
     if not target.parent.is_dir():
-        raise ParameterError("path: there", f"is no folder {target.parent}", remedy="make it first")
+        raise ParameterError(target.parent, "is not a folder", code="missing", remedy="make the folder first")
     if target.is_dir():
-        raise ParameterError(f"path: {target}", "is a folder", remedy="give the path of a file")
+        raise ParameterError(target, "is a folder", code="folder", remedy="give the path of a file")
     if target.exists() and not overwrite:
         raise _exists(target)
     return target
@@ -57,7 +57,7 @@ def ensure_dir(folder: str | os.PathLike[str]) -> Path:
     place = Path(folder)
     if not place.is_dir():
         if place.exists() or not place.parent.is_dir():
-            raise ParameterError("folder", allowed="a folder, or a new one in an existing folder", given=place)
+            raise ParameterError("folder", allowed="a folder, or a new one in an existing folder", given=str(place))
         place.mkdir()
     return place
 
@@ -88,7 +88,7 @@ def write_files(
         for folder in {target.parent for target in files}:
             sync_folder(folder)
     except OSError as error:
-        raise EngineError(f"{first} could not be written: {error.strerror or error}") from error
+        raise EngineError(first, f"could not be written: {error.strerror or error}", code="unwritable") from error
     finally:
         for path in unfinished.values():
             path.unlink(missing_ok=True)
@@ -174,6 +174,4 @@ def sync_folder(folder: Path) -> None:
 def _exists(target: Path) -> ParameterError:
     table = target.name.lower().endswith((".parquet", ".csv", ".csv.json"))
     lost = "; a release in it would be lost, and a release cannot be drawn again" if table else ""
-    return ParameterError(
-        f"path: {target}", "already exists", remedy=f"to replace it, pass overwrite=True or --overwrite{lost}"
-    )
+    return ParameterError(target, "already exists", code="exists", remedy=f"use `overwrite` to replace it{lost}")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from slowscale.core.errors import CalibrationError, ParameterError, ParameterTypeError, ScaleWarning
+from slowscale.core.errors import CalibrationError, ParameterError, ParameterTypeError, ScaleWarning, Shown
 from slowscale.core.numbers import format_number
 from slowscale.core.parameters import as_number, check_flag, domains, level_quantile
 from slowscale.policy import Policy, number
@@ -66,10 +66,8 @@ def check_accounting(accounting: Any) -> str:
     if not isinstance(accounting, str) or accounting not in ACCOUNTINGS:
         raise ParameterError(
             "accounting",
-            allowed=(
-                f'"{CLOSED}", which charges m.policy of each mechanism m, or "{TIGHT}", which charges m.tight_policy'
-            ),
-            remedy=f"got {accounting!r:.60}",
+            allowed=f'"{TIGHT}", which charges m.tight_policy of a mechanism m, or "{CLOSED}", which charges m.policy',
+            given=accounting,
         )
     return accounting
 
@@ -100,35 +98,39 @@ class Target:
         """Return the target, or raise unless exactly one is given and everything it needs."""
         given = [(n, v) for n, v in (("std", std), ("interval", interval), ("loss", loss)) if v is not None]
         if len(given) != 1:
-            raise ParameterTypeError("give one target: `std=…`, `interval=…` or `loss=…`")
+            raise ParameterTypeError(
+                "the target",
+                allowed="exactly one of `std`, `interval` and `loss`",
+                code="conflict" if given else "missing",
+                given=Shown(" and ".join(f"`{name}`" for name, _ in given) or "none"),
+            )
         ((name, wanted),) = given
         value = as_number(name, wanted, "a finite number > 0")
         if not 0 < value < math.inf:
             raise ParameterError(name, allowed="a finite number > 0", given=wanted)
         if at is None and (name == "loss" or mechanism._error_grows):
             meaning = "record value that is to have this loss" if name == "loss" else f"sum that is to have this {name}"
-            raise ParameterTypeError("at", allowed=f"given: the {meaning}")
+            raise ParameterTypeError("at", "is missing", code="missing", remedy=f"give the {meaning}")
         if at is not None and not 0 <= as_number("at", at, "a finite number >= 0") < math.inf:
             raise ParameterError("at", allowed="a finite number >= 0", given=at)
         level_quantile(level)  # raises unless it is a level
         if level != LEVEL and name != "interval":
+            given_with = Shown(f"{level} with `{name}`")
+            remedy = "remove it"
             raise ParameterTypeError(
-                "level", f"is used only with `interval=…`, got `level={level}` with `{name}=…`", remedy="remove it"
+                "level", "is used only with `interval`", code="conflict", given=given_with, remedy=remedy
             )
         check_flag("pure", pure)
         check_accounting(accounting)
         if accounting != ACCOUNTING and name != "loss":
+            given_with = Shown(f"{accounting!r} with `{name}`")
+            remedy = "remove it"
             raise ParameterTypeError(
-                f"`accounting={accounting}`",
-                f"is used only with `loss=…`, got `{name}=…`",
-                remedy="remove `accounting`",
+                "accounting", "is used only with `loss`", code="conflict", given=given_with, remedy=remedy
             )
         if accounting != ACCOUNTING and pure:
-            raise ParameterTypeError(
-                f"accounting={accounting!r}",
-                "is about PRzCDP losses, but pure=True asks for a PRDP loss",
-                remedy="give one of the two",
-            )
+            problem = "asks for a PRDP loss, and `accounting` is about PRzCDP losses"
+            raise ParameterTypeError("pure", problem, code="conflict", remedy="give one of the two")
         tight = accounting == TIGHT or not mechanism._closed_form
         return cls(name, value, at, PURE if pure else TIGHT if tight and name == "loss" else CLOSED, float(level))
 
@@ -147,7 +149,8 @@ class Target:
             return float(min(_closed_form(mechanism)(at), above * mechanism.tight_loss(at)))
         policy = mechanism.pure_policy if self.policy == PURE else _closed_form(mechanism)
         if policy is None:
-            raise ParameterTypeError("pure", allowed=f"False: {type(mechanism).__name__} has no PRDP policy")
+            problem = f"must be False, because {type(mechanism).__name__} has no PRDP policy"
+            raise ParameterTypeError("pure", problem, code="unsupported")
         return float(policy(at))
 
     def __str__(self) -> str:
@@ -188,10 +191,13 @@ def check_default_scale(target: Target) -> None:
     """Raise if a target for the error is too large for the default scale 1 of the polylog, which was not given."""
     if target.name != "loss" and target.value > WIDEST:
         raise ParameterError(
-            f"{target.name} = {format_number(target.value)}",
-            f"is too large for the default scale sigma = 1, which is used up to {WIDEST:,.0f}: most of the noise "
-            "would be tiny, and a little of it huge. Give `sigma`, about the size of a typical record, or `at`, "
-            f"which sigma is then set to. ({SCALE_MEANING[0].upper()}{SCALE_MEANING[1:]}.)",
+            target.name,
+            f"is too large for the default scale `sigma` = 1, which is used up to {WIDEST:,.0f}: most of the noise "
+            "would be tiny, and a little of it huge",
+            code="too-large",
+            given=Shown(format_number(target.value)),
+            remedy="give `sigma`, about the size of a typical record, or `at`, which sigma is then set to. "
+            f"({SCALE_MEANING[0].upper()}{SCALE_MEANING[1:]}.)",
         )
 
 
@@ -262,19 +268,19 @@ def calibration_warnings(
         half = found.prediction_interval(0.0, 0.5)[1]
         if half < NARROW_SHARE * target.value:
             yield (
-                f"{target.name} = {format_number(target.value)} comes from a little noise that is huge: with the scale sigma "
-                f"= {format_number(sigma)}, {source}, half of the noise is within ±{format_number(half)}, less than 1 % of the "
-                "target. Give sigma, about the size of a typical record, or a larger at, which sigma is then set to"
+                f"{target.name} = {format_number(target.value)} comes from a little noise that is huge: with the scale "
+                f"sigma = {format_number(sigma)}, {source}, half of the noise is within ±{format_number(half)}, less "
+                "than 1 % of the target. Give sigma, about the size of a typical record, or a larger at, which sets sigma"
             )
             return
     if target.name == "interval" and found._error_grows:
         low, high = found.prediction_interval(size, target.level)
         if not low <= size <= high:
             yield (
-                f"the interval of {found} at the level {number(target.level)} for a sum of {format_number(size)} is from "
-                f"{format_number(low)} to {format_number(high)}, and does not contain the sum itself: half of its length is the "
-                "target, but results are not near the sum. Ask for a smaller interval or a higher level, or use "
-                'estimator="median"'
+                f"the interval of {found} at the level {number(target.level)} for a sum of {format_number(size)} is "
+                f"from {format_number(low)} to {format_number(high)}, and does not contain the sum itself: half of its "
+                "length is the target, but results are not near the sum. Ask for a smaller interval or a higher level, "
+                'or use estimator="median"'
             )
             return
     for words in _without_moments(found):
@@ -282,8 +288,8 @@ def calibration_warnings(
         return
     for _, words in _too_large(found):
         yield (
-            f"{words}{'' if source is None else f', sigma = {format_number(sigma)} ({source})'}. Give a smaller scale, about "
-            "the size of a typical record, or check the target"
+            f"{words}{'' if source is None else f', sigma = {format_number(sigma)} ({source})'}. Give a smaller scale, "
+            "about the size of a typical record, or check the target"
         )
         return
     domain = domains(type(found)).get(solved)
@@ -336,16 +342,20 @@ def _solve(
     if attempts:
         nearest = target.achieved(build(min(attempts, key=lambda solution: abs(excess(solution)))))
         raise CalibrationError(
-            f"{target.name} = {number(target.value)}",
-            f"cannot be met by {cls.__name__}: between two neighbouring values of {free} it jumps, and "
-            f"{nearest:.10g} is the nearest. Solve for another parameter with free=…, one of "
-            f"{', '.join(n for n in cls._free if n != free)}",
+            target.name,
+            f"cannot be met by {cls.__name__}: it jumps between two neighbouring values of {free}, and {nearest:.10g} "
+            "is the nearest",
+            code="jump",
+            given=Shown(number(target.value)),
+            remedy=f"solve for another parameter with `free`, one of {', '.join(n for n in cls._free if n != free)}",
         )
     seen = [value for value in map(excess, coordinates) if not math.isnan(value)]
     raise CalibrationError(
-        target,
+        target.name,
         f"cannot be met by {cls.__name__} with {free} > {number(low)}"
         f"{('' if high == math.inf else f' and <= {number(high)}')}: {_attainable(target, min(seen), max(seen))}",
+        code="unreachable",
+        given=Shown(target),
     )
 
 
@@ -387,19 +397,20 @@ def _free_parameter(cls: type["Mechanism"], free: str | None, fixed: dict[str, A
     parameters = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     for name in fixed:
         if name not in parameters:
-            raise ParameterTypeError(
-                cls.__name__, f"has no parameter {name!r}", remedy=f"it has {', '.join(parameters)}"
-            )
+            problem = f"is not a parameter of {cls.__name__}"
+            remedy = f"choose among {', '.join(parameters)}"
+            raise ParameterTypeError(name, problem, code="unknown-name", allowed=tuple(parameters), remedy=remedy)
     candidates = [name for name in cls._free if name not in fixed]
     if not candidates:
-        raise ParameterTypeError(f"no parameter of {cls.__name__} is left to solve for: drop {' or '.join(cls._free)}")
+        remedy = f"drop {' or '.join(f'`{name}`' for name in cls._free)}"
+        raise ParameterTypeError(f"no parameter of {cls.__name__}", "is left to solve for", code="fixed", remedy=remedy)
     if free is None:
         free = candidates[0]
     if free not in candidates:
-        raise ParameterTypeError("free", allowed=f"one of {', '.join(candidates)}", given=free)
+        raise ParameterTypeError("free", allowed=tuple(candidates), given=free)
     for name, f in parameters.items():
         if f.default is MISSING and name not in fixed and name != free:
-            raise ParameterTypeError(f"give `{name}` to solve for {free}")
+            raise ParameterTypeError(name, "is missing", code="missing", remedy=f"give it to solve for `{free}`")
     return free
 
 

@@ -6,7 +6,7 @@ make the release fail.
 
 import warnings
 from collections.abc import Container, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -151,7 +151,7 @@ def check_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = 
         existing = check_outputs(plan, True, confidential)
         key = signing_key(plan)
         accountant = open_accountant(plan)
-        with _outlined(plan, accountant.account) as session:
+        with at_its_place(plan, "data"), _outlined(plan, accountant.account) as session:
             cells = read_cells(plan, session)
             preview = _tried(cells.request(plan), session)
         publication = check_publication(plan, cells)
@@ -220,15 +220,14 @@ def open_session(
     from slowscale.release.session import Session
 
     data = plan.data
-    with located("data"):
-        session = Session._charging(
-            accountant,
-            **({"data": data.location, **data.reading_options} if source is None else source),
-            dataset=data.name,
-            accounting=plan.release.accounting,
-            protect=data.protect,
-            bits=bits,
-        )
+    session = Session._charging(
+        accountant,
+        **({"data": data.location, **data.reading_options} if source is None else source),
+        dataset=data.name,
+        accounting=plan.release.accounting,
+        protect=data.protect,
+        bits=bits,
+    )
     with located("data", "derive"):
         columns = rowwise.derive(session.table, data.derive or None)
     # A cap with a misspelled name would protect nothing, and could not be corrected once the ledger exists.
@@ -242,11 +241,8 @@ def _outlined(plan: Plan, account: Account) -> "Iterator[Session]":
     from slowscale.data.outlines import outline
     from slowscale.sampling import KnownBits
 
-    with ExitStack() as stack:
-        with located("data"):
-            empty_table = stack.enter_context(outline(plan.data.location, **plan.data.reading_options))
-            _check_headers(plan.data)
-        stack.enter_context(warnings.catch_warnings())
+    with outline(plan.data.location, **plan.data.reading_options) as empty_table, warnings.catch_warnings():
+        _check_headers(plan.data)
         for category in (ConfidentialWarning, UnitWarning, CapWarning):  # the release itself warns
             warnings.simplefilter("ignore", category)
         yield open_session(plan, account, empty_table, KnownBits())

@@ -58,7 +58,7 @@ def _placed_outputs(plan: Plan, confidential: Path | None) -> Iterator[tuple[str
             if path.suffix == ".csv":
                 yield f"the facts of table {name!r}", path.with_name(f"{path.name}.json"), ("output", "folder")
     if output.report is not None:
-        yield "output.report", Path(output.report), ("output", "report")
+        yield "the report", Path(output.report), ("output", "report")
     if plan.publication is not None:
         for profile, name, path in plan.publication.all_files(sums_tables(plan)):
             yield name, path, ("publication", profile)
@@ -202,7 +202,8 @@ def _check_output(plan: Plan, name: str, path: Path, taken: dict[str, str], writ
     try:
         check_output_path(path, path.suffix, overwrite=True)
     except ParameterError as error:
-        raise ParameterError(f"{name}: {path}", error.render(""), code=error.code) from None
+        words = error.render(str(path) if error.subject == "path" else None)
+        raise ParameterError(f"{name}:", words, code=error.code) from None
     _try_place(path, name, f"cannot be written to {path}")
 
 

@@ -131,11 +131,15 @@ def _resolve_paths(plan: Plan, folder: Path) -> Plan:
 
 
 @contextmanager
-def at_its_place(plan: Plan) -> Iterator[None]:
-    """Name the file, the line and the field of a plan in an error about the request, the data or the outputs."""
+def at_its_place(plan: Plan, *default: str) -> Iterator[None]:
+    """Name the file, the line and the field of a plan in an error about the request, the data or the outputs.
+
+    An error without a path is about the `default` place, if there is one.
+    """
     try:
         yield
     except (ParameterError, ParameterTypeError, DataError, EngineError) as error:
+        error.path = error.path or default
         if error.path and plan._origin is not None and not error.origin:
             error.path = place_in_plan(error.path)
             error.origin = _origin(*plan._origin, error.path)

@@ -73,12 +73,13 @@ def run_checked(checked: Checked) -> "tuple[Release, list[Path]]":
                 if os.path.lexists(path):
                     raise existing_error(path)
         # The ledger is open before the data, so that data which cannot be read is recorded there as an attempt.
-        session = open_session(plan, checked.accountant)
-        cells = checked.cells
-        if cells.unread:
-            cells = read_cells(plan, session, records=True)
-            check_publication(plan, cells)  # with the labels that are known only now
-        release = session.release(cells.request(plan))
+        with at_its_place(plan, "data"):
+            session = open_session(plan, checked.accountant)
+            cells = checked.cells
+            if cells.unread:
+                cells = read_cells(plan, session, records=True)
+                check_publication(plan, cells)  # with the labels that are known only now
+            release = session.release(cells.request(plan))
         written = Written(plan)
         outputs = [*table_outputs(plan, release.tables)]
         spent = lambda: session.spent if session.ledger else None  # noqa: E731
@@ -97,7 +98,7 @@ def run_quantiles(plan: Plan, table: "Quantiles", level: float) -> "ReleasedQuan
     """Release quantiles of the records that a plan uses, with its derived columns, charged to its ledger."""
     from slowscale.release.request import Request
 
-    with at_its_place(plan):
+    with at_its_place(plan, "data"):
         session = open_session(plan, open_accountant(plan))
     asked = replace(table, where=table.where or plan.data.where, derive=plan.data.derive or None)
     request = Request({"quantiles": asked}, level=level, period=plan.release.period)
@@ -118,7 +119,7 @@ def inspect_plan(plan: Plan, duplicates: bool = True) -> "dict[str, Inspection]"
         Whether to count exact copies of records.
     """
     check_has_tables(plan)
-    with at_its_place(plan):
+    with at_its_place(plan, "data"):
         session = open_session(plan, open_accountant(plan, ready=False).account)
         request = read_cells(plan, session, records=True).request(plan)
         found = session.inspect(request, duplicates=duplicates)

@@ -354,7 +354,7 @@ class PublicationPlan(PlanPart):
         for profile, file in self.files:
             for what, path in Targets.of(file).files(names).items():
                 beside = f"the {what} beside" if what not in tables else f"table {what!r} of"
-                yield profile, f"{beside} publication.{profile}" if what else f"publication.{profile}", path
+                yield profile, f"{beside} the {profile} file" if what else f"the {profile} file", path
 
     def resolved(self, folder: Path) -> "PublicationPlan":
         """Return the table with its paths resolved against a folder."""
