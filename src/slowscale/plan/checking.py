@@ -146,6 +146,8 @@ def check_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = 
     confidential
         Where to write the confidential report, if it is wanted.
     """
+    from slowscale.release.preview import preview_of
+
     check_has_tables(plan)
     with at_its_place(plan):
         existing = check_outputs(plan, True, confidential)
@@ -153,13 +155,26 @@ def check_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = 
         accountant = open_accountant(plan)
         with at_its_place(plan, "data"), _outlined(plan, accountant.account) as session:
             cells = read_cells(plan, session)
-            preview = _tried(cells.request(plan), session)
+            # The request is carried out on the empty table, with a copy of the account.
+            bound, spent, refusal = session._bind(cells.request(plan)), session.spent, None
+            try:
+                session._carry_out(bound)
+            except CapError as error:
+                refusal = error
+            preview = preview_of(bound, refusal, spent)
         publication = check_publication(plan, cells)
-    refusal: SlowscaleError | None = preview.refusal
-    if refusal is None and existing and not overwrite:
-        refusal = existing_error(existing[0])
+    obstacle = existing_error(existing[0]) if existing and not overwrite else None
     return Checked(
-        plan, overwrite, confidential, accountant, cells, preview, publication, key, tuple(existing), refusal
+        plan,
+        overwrite,
+        confidential,
+        accountant,
+        cells,
+        preview,
+        publication,
+        key,
+        tuple(existing),
+        refusal or obstacle,
     )
 
 
@@ -172,18 +187,6 @@ def check_has_tables(plan: Plan) -> None:
             "count; only `slowscale quantiles` takes a plan without tables",
             code="empty",
         )
-
-
-def _tried(request: "Request", session: "Session") -> "Preview":
-    """Carry out a request on a table without records, with a copy of the account, and return its preview."""
-    from slowscale.release.preview import preview_of
-
-    bound, spent, refusal = session._bind(request), session.spent, None
-    try:
-        session._carry_out(bound)
-    except CapError as error:
-        refusal = error
-    return preview_of(bound, refusal, spent)
 
 
 def open_accountant(plan: Plan, ready: bool = True) -> Account | DeferredLedger:
@@ -279,7 +282,12 @@ def read_cells(plan: Plan, session: "Session", records: bool = False) -> Cells:
     records
         Whether cells that are in the records are read. Otherwise one cell takes their place.
     """
-    kinds = _label_kinds(plan, session)
+    from slowscale.data import rowwise
+    from slowscale.data.keys import label_kind
+
+    derived = rowwise.derive(session.table, plan.data.derive or None)
+    found = {name: label_kind(derived[name].type()) for name in derived.columns}
+    kinds = {name: kind for name, kind in found.items() if kind is not None}
     keys: dict[str, Keys | None] = {}
     unread = []
     for name, table in plan.tables.items():
@@ -324,16 +332,6 @@ def read_hierarchy(part: HierarchyPlan, kinds: Mapping[str, str]) -> "Hierarchy"
         return part.stand_in()
     types, csv = _file_types(part.file, part.types, part.csv, kinds)
     return Hierarchy.from_file(part.column, part.file, part.levels, types, csv)
-
-
-def _label_kinds(plan: Plan, session: "Session") -> dict[str, str]:
-    """Return the kinds of the labels in the columns of the session and in the derived columns of the plan."""
-    from slowscale.data import rowwise
-    from slowscale.data.keys import label_kind
-
-    table = rowwise.derive(session.table, plan.data.derive or None)
-    kinds = {name: label_kind(table[name].type()) for name in table.columns}
-    return {name: kind for name, kind in kinds.items() if kind is not None}
 
 
 def _file_types(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from slowscale.accounting.names import JOURNALS, check_no_journal
 from slowscale.core.errors import IncompleteError, ParameterError, Place, SlowscaleError, located
-from slowscale.core.files import check_output_path, comparable_name, ensure_dir, new_file
+from slowscale.core.files import check_output_path, comparable_name, new_file
 from slowscale.plan.schema import OutputPlan, Plan, QuantilesPlan, SumsPlan
 
 if TYPE_CHECKING:
@@ -334,12 +334,8 @@ def table_outputs(plan: Plan, tables: "Mapping[str, ReleasedTable]") -> Iterator
     others = [(name, path) for name, paths in files.items() for path in paths if (name, path) not in first]
     for name, path in [*first, *others]:
         facts = (path.with_name(f"{path.name}.json"),) if path.suffix == ".csv" else ()
-        yield Output((path, *facts), partial(_write_table, tables[name], path))
-
-
-def _write_table(table: "ReleasedTable", path: Path, overwrite: bool) -> Path:
-    ensure_dir(path.parent)
-    return (table.to_csv if path.suffix == ".csv" else table.to_parquet)(path, overwrite=overwrite)
+        write = tables[name].to_csv if path.suffix == ".csv" else tables[name].to_parquet
+        yield Output((path, *facts), partial(write, path))
 
 
 def reader_outputs(
