@@ -108,7 +108,8 @@ def _report_error(error: Exception) -> int:
     if isinstance(error, SlowscaleError):
         message, code = str(error), EXIT_CODES.get(type(error).__name__, 2)
     elif hasattr(error, "format_message"):  # Typer's errors: a wrong command, option or argument
-        if not error.format_message():  # no command was given, and the help was printed
+        if type(error).__name__ == "NoArgsIsHelpError":  # no command was given: its message is the help
+            echo(error.format_message())
             return 2
         context = getattr(error, "ctx", None)
         place = "slowscale" if context is None else context.command_path

@@ -163,11 +163,10 @@ def _parse_cap(fields: dict[str, Any]) -> "Policy":
         mistakes = errors_in(error)
         for one in mistakes:
             name = one.path[0] if one.path else ""
-            if one.code == "unknown-name" and name not in PARAMETERS and name:
+            if one.code == "unknown-name" and name:
                 one.subject, one.problem = f"--param {name}", "is not a parameter"
                 one.remedy = f"there are {', '.join(PARAMETERS[:-1])}"
-            elif name:
-                one.subject = f"--{name}" if name in CAP_OPTIONS else f"--param {name}"
+            one.subject = one.subject or str(name)
         found = [as_option_error(one, set_cap) for one in mistakes]
         raise ParameterError("; ".join(map(str, found)), code=found[0].code, path=found[0].path) from None
 
