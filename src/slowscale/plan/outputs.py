@@ -153,7 +153,7 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
     if not folder.is_dir():
         with located("output", "folder"):
             if (real := os.path.realpath(folder)) in taken:
-                problem = f"is {taken[real]}, or a file that it needs"
+                problem = f"is taken by {taken[real]}"
                 raise ParameterError(folder, problem, code="conflict", remedy="choose another folder")
             if os.path.lexists(folder):
                 raise ParameterError(folder, "is not a folder", code="exists", remedy="choose another path")
