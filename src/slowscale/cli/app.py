@@ -52,8 +52,8 @@ COMMANDS: dict[Callable[..., None], str] = {
     study: "Carry out the paper's experiments.",
     schema: "Print the JSON schema of plan files.",
 }
-for command, short_help in COMMANDS.items():
-    app.command(short_help=short_help)(command)
+for command in COMMANDS:
+    app.command(short_help=COMMANDS[command])(command)
 
 ledger_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 for ledger_command in (show, history, verify_ledger, set_cap):
