@@ -32,7 +32,7 @@ from slowscale.plan.schema import Plan, QuantilesPlan, RollupPlan, SumsPlan, pla
 # An address, which may hold a password; but not the example that errors give.
 ADDRESS = re.compile(r"\w*://(?!host/database#table)\S*")
 # What is allowed where pydantic found a mistake, by the kind of the mistake.
-ALLOWED = {
+RULES = {
     **dict.fromkeys(("float_type", "float_parsing"), "a number"),
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
@@ -196,7 +196,7 @@ def _as_error(mistake: Any, context: Mapping[str, Any], field: Sequence[Any]) ->
         return ParameterError("", allowed=f"a table such as {name} = {{ … }}", given=Shown(given_words(given)))
     if given == "" and kind == "string_too_short":
         return ParameterError("", "still to be chosen", code="missing")
-    allowed = ALLOWED[kind].format(**context) if kind in ALLOWED else None
+    allowed = RULES[kind].format(**context) if kind in RULES else None
     if given == "" and kind == "literal_error":
         return ParameterError("", f"still to be chosen: must be {allowed}", code="missing")
     choices = CHOICES.get(name, ())
