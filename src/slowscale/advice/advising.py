@@ -85,7 +85,7 @@ def advise(
     targets = [n for n, v in (("interval", interval), ("std", std), ("relative", relative)) if v is not None]
     if len(targets) + (wanted is not None) != 1:
         raise ParameterTypeError(
-            "give one goal: an accuracy, which is interval=…, std=… or relative=…, or losses=…",
+            "give one goal: an accuracy, which is `interval=…`, `std=…` or `relative=…`, or `losses=…`",
             remedy=f"got {' and '.join([*targets, *(['losses'] if wanted is not None else [])]) or 'none'}",
         )
     level_quantile(level)  # raises unless it is a level
@@ -99,7 +99,7 @@ def advise(
         return _least_error(sizes, wanted, accuracy, unit)
     if relative is not None:
         if place is None:
-            raise ParameterTypeError("at", allowed="given with relative=…: the typical sum that the share is of")
+            raise ParameterTypeError("at", allowed="given with `relative=…`: the typical sum that the share is of")
         error = _positive("relative", relative) * place
     else:
         error = _positive(targets[0], interval if std is None else std)
@@ -198,7 +198,7 @@ def _least_error(sizes: dict[str, float], wanted: dict[str, float], accuracy: Ac
         raise CalibrationError(
             "losses",
             "cannot be kept by any mechanism that was tried",
-            remedy="raise the losses of the largest records, or rare",
+            remedy="raise the losses of the largest records, or `rare`",
         )
     error = accuracy.of(found[0])
     if error < float(as_unit(unit)) / 2:

@@ -2,22 +2,17 @@
 
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from slowscale.cli.advising import advise
-from slowscale.cli.explain import explain
-from slowscale.cli.ledgers import history, set_cap, show
+from slowscale.cli.ledgers import explain, history, set_cap, show
 from slowscale.cli.ledgers import verify as verify_ledger
-from slowscale.cli.mechanisms import calibrate, compare
-from slowscale.cli.plans import check, inspect, release
+from slowscale.cli.mechanisms import advise, calibrate, compare, study
+from slowscale.cli.plans import check, demo, init, inspect, keygen, release, schema, serve, sign, verify
 from slowscale.cli.quantiles import quantiles
-from slowscale.cli.serving import serve
 from slowscale.cli.shared import echo
-from slowscale.cli.signing import keygen, sign, verify
-from slowscale.cli.starting import demo, init, schema
-from slowscale.cli.study import study
 
 INTERRUPTED = 130
 # Any other SlowscaleError: 2. Code 6 is a question that was not answered with yes.
@@ -35,33 +30,35 @@ app = typer.Typer(
     help="Publish sums of skewed data under per-record differential privacy.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # In the order in which --help lists them.
-for command in (
-    advise,
-    init,
-    check,
-    inspect,
-    release,
-    explain,
-    keygen,
-    sign,
-    verify,
-    quantiles,
-    compare,
-    calibrate,
-    demo,
-    serve,
-    study,
-    schema,
-):
-    app.command()(command)
+COMMANDS: dict[Callable[..., None], str] = {
+    advise: "Recommend a mechanism.",
+    init: "Write a plan file to edit.",
+    check: "Check a plan without its data, and show the cost.",
+    inspect: "Check the data before a release (CONFIDENTIAL).",
+    release: "Make the release that a plan describes.",
+    explain: "Explain the loss of a record.",
+    keygen: "Make a pair of keys for signatures.",
+    sign: "Sign published files.",
+    verify: "Check a signature.",
+    quantiles: "Release private quantiles of record sizes.",
+    compare: "Compare mechanisms that have the same error.",
+    calibrate: "Solve for the parameter that meets a target.",
+    demo: "Publish simulated data.",
+    serve: "Open the workbench in a browser.",
+    study: "Carry out the paper's experiments.",
+    schema: "Print the JSON schema of plan files.",
+}
+for command in COMMANDS:
+    app.command(short_help=COMMANDS[command])(command)
 
-ledger_app = typer.Typer(no_args_is_help=True)
+ledger_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 for ledger_command in (show, history, verify_ledger, set_cap):
     ledger_app.command()(ledger_command)
-app.add_typer(ledger_app, name="ledger", help="Show or verify a ledger, list its entries, or change a cap.")
+app.add_typer(ledger_app, name="ledger", help="Show or verify a ledger, or change a cap.")
 
 
 def _print_version(asked: bool) -> None:
@@ -88,7 +85,7 @@ def main() -> None:
     debug = "--debug" in sys.argv
     if debug:
         sys.argv.remove("--debug")
-    warnings.showwarning = lambda message, *_: _show_warning(message)
+    warnings.showwarning = lambda message, *_: echo(f"warning: {message}", err=True)
     try:
         code = app(prog_name="slowscale", standalone_mode=False)
     except typer.Exit as stopped:
@@ -104,10 +101,6 @@ def main() -> None:
     sys.exit(code)
 
 
-def _show_warning(message: Warning | str) -> None:
-    echo(f"warning: {message}", err=True)
-
-
 def _report_error(error: Exception) -> int:
     """Print what went wrong, and return the exit code."""
     from slowscale.core.errors import SlowscaleError
@@ -115,9 +108,12 @@ def _report_error(error: Exception) -> int:
     if isinstance(error, SlowscaleError):
         message, code = str(error), EXIT_CODES.get(type(error).__name__, 2)
     elif hasattr(error, "format_message"):  # Typer's errors: a wrong command, option or argument
-        if not error.format_message():  # no command was given, and the help was printed
+        if type(error).__name__ == "NoArgsIsHelpError":  # no command was given: its message is the help
+            echo(error.format_message())
             return 2
-        message, code = f"{error.format_message()} (see slowscale --help)", 2
+        context = getattr(error, "ctx", None)
+        place = "slowscale" if context is None else context.command_path
+        message, code = f"{error.format_message()} (see {place} --help)", 2
     elif isinstance(error, OSError):
         message, code = str(error), 2
     else:

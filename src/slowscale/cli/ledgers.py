@@ -1,6 +1,7 @@
-"""The commands of `slowscale ledger`: what was lost so far, what was released, verification, and changes of caps."""
+"""Commands about losses: `explain` for one record, and `slowscale ledger` for what was released, with its caps."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,18 +16,20 @@ from slowscale.cli.shared import (
     Level,
     LossTarget,
     Std,
+    as_option_error,
     check_terminal,
     confirm,
     echo,
-    in_options,
+    parse_assignment,
     parse_parameter,
     print_json,
 )
 from slowscale.core.markup import terminal_text
 
 if TYPE_CHECKING:
-    from slowscale.accounting import Ledger
+    from slowscale.accounting import Ledger, Loss, RecordPolicy
     from slowscale.policy import Policy
+    from slowscale.release.columns import ColumnPolicy
 
 # Other fields of a cap are given with --param.
 CAP_OPTIONS = ("mechanism", "std", "interval", "level", "loss", "accounting", "at", "times", "plus")
@@ -48,15 +51,13 @@ def history(path: LedgerFile, as_json: AsJson = False) -> None:
 
     entries = _open_ledger(path).history()
     if as_json:
-        print_json([{**entry, **_accounting_in_json(entry)} for entry in entries])
+        accountings = [
+            {"accounting": entry["facts"].get("accounting")} if "facts" in entry else {} for entry in entries
+        ]
+        print_json([entry | accounting for entry, accounting in zip(entries, accountings, strict=True)])
         return
     for number, entry in enumerate(entries, 1):
         echo(terminal_text(f"{number:>5}  {entry['time']}  {entry_in_words(entry)}", ""))  # one line per entry
-
-
-def _accounting_in_json(entry: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the accounting of an entry that has facts, as a part of its JSON."""
-    return {"accounting": entry["facts"].get("accounting")} if "facts" in entry else {}
 
 
 def verify(
@@ -74,14 +75,13 @@ def verify(
     if against is not None:
         head = read_release(against).facts.ledger
         if not head:
-            raise ParameterError(
-                f"{against} was released without a ledger: give a release that was charged to this ledger"
-            )
+            problem, remedy = "was released without a ledger", "give a release that was charged to this ledger"
+            raise ParameterError(against, problem, code="not-charged", remedy=remedy)
     problems = _open_ledger(path).verify(head)
     if as_json:
         print_json({"problems": problems})
     else:
-        echo("\n".join(problems) if problems else "the ledger is as it was written")
+        echo("\n".join(problems) if problems else "hash chain intact")
     if problems:
         raise typer.Exit(5)
 
@@ -92,7 +92,7 @@ def set_cap(
         str,
         typer.Argument(
             metavar="COLUMN",
-            help='The column whose cap is changed: "count" for counts, "*" for all columns without a cap of their own.',
+            help='The column whose cap is changed: "count" for counts, "*" for all columns without another cap.',
         ),
     ],
     mechanism: Annotated[
@@ -108,7 +108,7 @@ def set_cap(
     loss: LossTarget = None,
     accounting: Accounting = None,
     at: At = None,
-    times: Annotated[int, typer.Option(help="How many such releases the cap has room for in all.")] = 1,
+    times: Annotated[int, typer.Option(help="How many such releases the cap has room for.")] = 1,
     plus: Annotated[float, typer.Option(help="A loss that the cap allows on top, for records of any size.")] = 0.0,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Change the cap without asking for confirmation.")] = False,
 ) -> None:
@@ -118,7 +118,8 @@ def set_cap(
     ledger = _open_ledger(path)
     old = _current_cap(ledger, column)
     if not reason.strip():
-        raise ParameterError("--reason", "must say in words why the cap is changed: it stays in the history")
+        problem = "must say in words why the cap is changed: it stays in the history"
+        raise ParameterError("--reason", problem, code="empty")
     given = dict(zip(CAP_OPTIONS, (mechanism, std, interval, level, loss, accounting, at, times, plus), strict=True))
     new = _parse_cap(given | dict(parse_parameter(text, "sigma=2") for text in param))
     _show_change(column, old, new)
@@ -139,10 +140,11 @@ def _current_cap(ledger: "Ledger", column: str) -> "Policy":
             return cap
     raise ParameterError(
         f"{column!r}",
-        "has no cap of its own",
+        "has no cap",
+        code="unknown-name",
         remedy=(
             f"the ledger has caps on {', '.join(caps) or 'nothing'}, and caps can be added only when a ledger is "
-            'made. The cap on "*", if there is one, holds for columns without their own'
+            'created. The cap on "*", if there is one, holds for all columns without another cap'
         ),
     )
 
@@ -153,20 +155,20 @@ def _parse_cap(fields: dict[str, Any]) -> "Policy":
 
     from slowscale.core.errors import ParameterError
     from slowscale.plan import PARAMETERS, CapPlan
-    from slowscale.plan.reading import plain_words
+    from slowscale.plan.reading import errors_in
 
     try:
         return CapPlan.model_validate({name: value for name, value in fields.items() if value is not None}).cap()
     except ValidationError as error:
-        mistakes = []
-        for mistake in error.errors():
-            words = plain_words(mistake)
-            name = ".".join(map(str, mistake["loc"]))
-            if mistake["type"] == "extra_forbidden":
-                words = f"there is no such parameter; there are {', '.join(PARAMETERS[:-1])}"
-            option = f"--{name}: " if name in CAP_OPTIONS else f"--param {name}: "
-            mistakes.append(f"{option if name else ''}{in_options(words)}")
-        raise ParameterError("; ".join(mistakes)) from None
+        mistakes = errors_in(error)
+        for one in mistakes:
+            name = one.path[0] if one.path else ""
+            if one.code == "unknown-name" and name:
+                one.subject, one.problem = f"--param {name}", "is not a parameter"
+                one.remedy = f"there are {', '.join(PARAMETERS[:-1])}"
+            one.subject = one.subject or str(name)
+        found = [as_option_error(one, set_cap) for one in mistakes]
+        raise ParameterError("; ".join(map(str, found)), code=found[0].code, path=found[0].path) from None
 
 
 def _show_change(column: str, old: "Policy", new: "Policy") -> None:
@@ -191,8 +193,103 @@ def _open_ledger(path: Path) -> "Ledger":
 
     if not path.exists():
         raise LedgerError(
-            "there",
-            f"is no ledger {path}: check the path",
-            remedy="a ledger is made by the first release that is charged to it",
+            path,
+            "does not exist",
+            code="missing",
+            remedy="check the path: the first release that is charged to a ledger creates it",
         )
     return Ledger(path)
+
+
+def explain(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RELEASE|PLAN", help="A released .parquet or .csv file, a folder of them, or a plan file."
+        ),
+    ],
+    value: Annotated[
+        list[str],
+        typer.Option(metavar="COLUMN=NUMBER", help="A value of the record, such as emp=12. Give one for each column."),
+    ] = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
+    """Explain what a record with these values loses, in numbers and in words."""
+    from slowscale.accounting.sizes import RecordSize, check_count
+    from slowscale.cli.printing import show_explanation
+    from slowscale.core.errors import ParameterError
+    from slowscale.release.columns import explain_columns
+
+    policy, columns, entity, accounting = _read(source)
+    record = _parse_record(value, policy.columns)
+    check_count(record, "--value")
+    size = RecordSize("the record", tuple((name, abs(number)) for name, number in record.items()))
+    explained = explain_columns(columns, size)
+    assert explained is not None
+    if not math.isfinite(explained.loss):
+        problem, remedy = "is too large to compute", "give smaller values"
+        raise ParameterError("the loss at these values", problem, code="too-large", remedy=remedy)
+    if not as_json:
+        show_explanation(record, columns, explained, entity)
+        return
+    # Several tables may have the same columns.
+    losses: dict[str, list[Loss]] = {}
+    for column, loss in zip(columns, explained.losses, strict=True):
+        losses.setdefault(column.name, []).append(loss)
+    counted = {column.name for column in columns if column.single}
+    print_json(
+        {
+            "record": record,
+            "notion": policy.notion,
+            "accounting": accounting,
+            "columns": {name: sum(loss.rho for loss in some) for name, some in losses.items() if name not in counted},
+            "counts": sum(loss.rho for name in counted for loss in losses[name]),
+            # None if the guarantee through the column is not pure.
+            "pure": {
+                name: None if any(loss.pure is None for loss in some) else sum(loss.pure or 0.0 for loss in some)
+                for name, some in losses.items()
+            },
+            **explained.to_dict(),
+        }
+    )
+
+
+def _read(source: Path) -> tuple["RecordPolicy", Sequence["ColumnPolicy"], str | None, str]:
+    """Return the policy of a plan, or of the whole release that a file belongs to, the columns of its drawn tables,
+    what is protected (None: records), and the accounting.
+    """
+    from slowscale.plan import read_plan
+    from slowscale.plan.checking import check_has_tables
+    from slowscale.release import read_release
+    from slowscale.release.columns import drawn_columns
+
+    if source.suffix == ".toml":
+        plan = read_plan(source)
+        check_has_tables(plan)
+        columns = [column for some in plan.columns.values() for column in some]
+        return plan.policy, columns, plan.data.protect, plan.release.accounting
+    made = read_release(source)
+    return made.policy, drawn_columns(made), made.facts.protect, made.facts.accounting
+
+
+def _parse_record(values: Sequence[str], columns: Sequence[str]) -> dict[str, float]:
+    """Return the value of each column, from text such as emp=12."""
+    from slowscale.core.errors import ParameterError
+
+    record: dict[str, float] = {}
+    needed = f"give one --value for each of {', '.join(columns)}"
+    for text in values:
+        name, number = parse_assignment(text, "--value", "emp=12")
+        if name not in columns:
+            problem = f"names {name}, which is not a column of the release"
+            raise ParameterError("--value", problem, code="unknown-column", remedy=needed)
+        if name in record:
+            raise ParameterError("--value", f"names {name} twice", code="duplicate", remedy=needed)
+        if not math.isfinite(number):
+            raise ParameterError(f"--value {name}", allowed="a finite number", given=number)
+        record[name] = number
+    missing = [name for name in columns if name not in record]
+    if missing:
+        problem = f"is missing for {', '.join(missing)}"
+        raise ParameterError("--value", problem, code="missing", remedy=f"{needed}, such as --value {missing[0]}=12")
+    return record

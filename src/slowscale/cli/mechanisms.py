@@ -1,7 +1,8 @@
-"""Commands about mechanisms, without data: `compare` puts several side by side, `calibrate` finds parameters."""
+"""Commands about mechanisms: `advise` recommends one, `compare` puts several side by side, `calibrate` solves for a
+parameter, `study` repeats the experiments of the paper."""
 
 import math
-import re
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +21,8 @@ from slowscale.cli.shared import (
     RecordSizes,
     Std,
     echo,
-    in_options,
+    options_of,
+    parse_assignment,
     parse_parameter,
     print_json,
     writable_path,
@@ -28,6 +30,94 @@ from slowscale.cli.shared import (
 
 if TYPE_CHECKING:
     from slowscale.accounting.sizes import RecordSize
+
+
+def advise(
+    records: Annotated[
+        str,
+        typer.Option(
+            help='Named record sizes, such as "median=268689,largest=39e9". State public knowledge only, never a size '
+            "looked up in the records."
+        ),
+    ],
+    interval: Annotated[
+        float | None,
+        typer.Option(help="The wanted half-width of the interval that contains the result with probability --level."),
+    ] = None,
+    std: Annotated[float | None, typer.Option(help="The wanted standard deviation, in place of an interval.")] = None,
+    relative: Annotated[
+        float | None, typer.Option(help="The wanted half-width as a share of --at, in place of an interval.")
+    ] = None,
+    losses: Annotated[
+        str | None,
+        typer.Option(
+            help='Wanted losses by the tight policy, such as "median=0.25,largest=50", in place of an accuracy: find '
+            "the least error."
+        ),
+    ] = None,
+    level: Annotated[float, typer.Option(help="The level of the interval.")] = 0.95,
+    at: Annotated[
+        float | None, typer.Option(help="A typical sum. Roots and logs are tried only if it is given.")
+    ] = None,
+    rare: Annotated[
+        float | None,
+        typer.Option(help="The largest ratio of the 99.9 % to the 95 % error of the results. By default 20."),
+    ] = None,
+    unit: Annotated[str, typer.Option(help="The unit that results are rounded to, for the plan.")] = "1",
+    chart: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the losses by record size: a .png, .svg or .html file.")
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a plan (.toml) with the recommended mechanism.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="With --plan: the records, a file or the address of a database table.")
+    ] = None,
+    column: Annotated[str, typer.Option(help="With --plan: the column to sum.")] = "amount",
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Recommend a mechanism with all its parameters, from record sizes and a wanted accuracy, or wanted losses."""
+    import slowscale as ss
+    from slowscale.advice.advising import RARE_RATIO
+
+    sizes = _parse_named(records, "--records", "median=268689,largest=39e9")
+    wanted = None if losses is None else _parse_named(losses, "--losses", "median=0.25,largest=50")
+    for path, ending in ((chart, ""), (plan, ".toml")):
+        if path is not None:
+            writable_path(path, ending, overwrite)
+    with options_of(advise):
+        advice = ss.advise(
+            sizes,
+            interval=interval,
+            std=std,
+            relative=relative,
+            losses=wanted,
+            level=level,
+            at=at,
+            rare=RARE_RATIO if rare is None else rare,
+            unit=unit,
+        )
+    if chart is not None:
+        echo(f"wrote {advice.chart().save(chart, overwrite)}", err=True)
+    if plan is not None:
+        written = advice.plan(plan, data, column, overwrite)
+        echo(f"wrote {written}: edit it, then `slowscale check {written}`", err=True)
+    if as_json:
+        print_json(advice.to_dict())
+        return
+    echo(f"{advice}\n\nTight losses of the recommended mechanism, on a logarithmic scale:\n{advice.bars()}")
+
+
+def _parse_named(text: str, option: str, example: str) -> dict[str, float]:
+    """Return the numbers by name in text such as median=12,largest=4e10."""
+    from slowscale.core.errors import ParameterError
+
+    pairs = [parse_assignment(part.strip(), option, example) for part in text.split(",")]
+    named = dict(pairs)
+    if len(named) < len(pairs):
+        raise ParameterError(option, f"must have each name once, such as {example}", code="duplicate", given=text)
+    return named
 
 
 def compare(
@@ -65,12 +155,10 @@ def compare(
     influences: Any = values if shown[0].named else list(values.values())
     if chart is not None:
         writable_path(chart, "", overwrite)
-    try:
+    with options_of(compare, influences="--sizes"):
         compared = ss.compare(
             candidates, influences=influences, queries=[at, 100 * at, 10_000 * at], accounting=accounting
         )
-    except ParameterError as error:
-        raise ParameterError(re.sub(r"^influences\b", "--sizes", in_options(str(error)))) from None
     if chart is not None:
         from slowscale.publish.charts import write_chart
 
@@ -131,23 +219,29 @@ def calibrate(
     from slowscale.accounting import RecordPolicy
     from slowscale.accounting.sizes import read_sizes
     from slowscale.cli.printing import show_mechanism
-    from slowscale.core.errors import CalibrationError, ParameterError, SlowscaleError
+    from slowscale.core.errors import CalibrationError, ParameterError
     from slowscale.core.numbers import format_number
     from slowscale.mechanisms.calibration import ACCOUNTING, CLOSED, LEVEL, charged_policy, closed_form
-    from slowscale.plan.mechanisms import MECHANISMS, constructor_arguments
+    from slowscale.plan.parts import MECHANISMS, PARAMETERS, constructor_arguments
     from slowscale.release.columns import column_policies, shown_sizes
 
     if mechanism not in MECHANISMS:
-        raise ParameterError("mechanism", allowed=f"one of {', '.join(MECHANISMS)}", given=mechanism)
-    given = _parse_parameters(param)
+        raise ParameterError("mechanism", allowed=tuple(MECHANISMS), given=mechanism)
+    parameters = [name for name in PARAMETERS if name != "estimator"]
+    given = dict(parse_parameter(text, "k=4") for text in param)
+    for name in given:
+        if name not in parameters:
+            raise ParameterError("--param", allowed=tuple(parameters), given=name)
     if sum(target is not None for target in (std, interval, loss)) != 1:
         raise ParameterError(
-            "give one target: --std for a standard deviation, --interval for the half-width of an interval, or --loss "
-            "and --at for a record's loss"
+            "give one target:",
+            "--std for a standard deviation, --interval for the half-width of an interval, or --loss and --at for a "
+            "record's loss",
+            code="conflict",
         )
     stated = read_sizes(sizes, argument="--sizes")
     accounting = ACCOUNTING if accounting is None else accounting
-    try:
+    with options_of(calibrate):
         fixed = constructor_arguments(mechanism, given)
         found = MECHANISMS[mechanism].calibrate(
             std=std,
@@ -158,8 +252,6 @@ def calibrate(
             accounting=accounting,
             **fixed,
         )
-    except SlowscaleError as error:
-        raise ParameterError(in_options(str(error))) from None
     target = "std" if std is not None else "interval" if interval is not None else "loss"
     scale = found._scale_words(fixed, target, at)
     policy, closed = charged_policy(found, accounting), closed_form(found, accounting)
@@ -190,16 +282,55 @@ def calibrate(
             echo(f"  by the closed form, the same loss needs a standard error of {format_number(other.std(0.0))}")
 
 
-def _parse_parameters(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the parameters of a mechanism, from text such as k=4."""
-    from slowscale.core.errors import ParameterError
-    from slowscale.plan import PARAMETERS
+def study(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the page, the figures and the data.")] = Path(
+        "study"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="Release every table 100 times instead of 1,000.")] = False,
+    repetitions: Annotated[
+        int | None, typer.Option(min=1, help="How often every table is released; 1,000 by default.")
+    ] = None,
+    loss: Annotated[
+        list[float] | None,
+        typer.Option(help="The loss of the largest record at which mechanisms are compared: 10 and 50 by default."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Study a table of your own, with --value and --by.")
+    ] = None,
+    value: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="With --data: a column to sum.")] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="COLUMNS", help="With --data: the columns that form the cells, with commas.")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Carry out the paper's experiments, and compare what it says with what is measured.
 
-    known = [name for name in PARAMETERS if name != "estimator"]
-    parameters: dict[str, Any] = {}
-    for text in texts:
-        name, value = parse_parameter(text, "k=4")
-        if name not in known:
-            raise ParameterError("--param", allowed=f"one of {', '.join(known)}", given=name)
-        parameters[name] = value
-    return parameters
+    Without --data the data are simulated, like those of the paper. With --data all results are CONFIDENTIAL. A study
+    that was interrupted continues where it stopped.
+    """
+    from slowscale.core.errors import ParameterError
+    from slowscale.study.attributes import given_attributes
+    from slowscale.study.run import LOSSES, QUICK_REPETITIONS, REPETITIONS, run_study
+
+    if quick and repetitions is not None:
+        raise ParameterError("--quick", "excludes --repetitions", code="conflict", remedy="give one of the two")
+    if (data is None) != (not value) or (data is None) != (not by):
+        problem = "go together: the table, the columns to sum, and those that form the cells"
+        raise ParameterError("--data, --value and --by", problem, code="conflict")
+    attributes = None
+    if data is not None:
+        columns = list(dict.fromkeys(value or []))
+        attributes = given_attributes(data, columns, [name.strip() for name in (by or "").split(",")])
+        echo(f"warning: the results are CONFIDENTIAL: they show exact facts about the records of {data}", err=True)
+    releases = repetitions or (QUICK_REPETITIONS if quick else REPETITIONS)
+    named = None if data is None else str(data)
+    try:
+        with options_of(study):
+            found = run_study(out, attributes, releases, loss or LOSSES, named, overwrite=overwrite)
+    except KeyboardInterrupt:
+        echo("\nRun the same command again, and the study continues where it stopped.", err=True)
+        raise
+    counts = Counter(finding.verdict for _, finding in found.claims)
+    verdicts = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
+    echo(f"{len(found.claims)} claims of the paper: {verdicts}")
+    echo(f"wrote {found.page}, and the folders {out / 'figures'} and {out / 'data'}")

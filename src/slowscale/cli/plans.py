@@ -1,16 +1,103 @@
-"""Commands that work on a plan: `check` tries it without reading records, `inspect` looks at the records for the
-curator, `release` carries it out."""
+"""Commands about a plan and its files: `init`, `schema` and `demo` to start with; `check`, `inspect` and `release`;
+`serve` for the same in a browser; `keygen`, `sign` and `verify` for the files that are published."""
 
+import glob
+import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slowscale.cli.shared import AsJson, Overwrite, PlanFile, RecordSizes, check_terminal, confirm, echo, print_json
+from slowscale.cli.shared import (
+    AsJson,
+    Overwrite,
+    PlanFile,
+    RecordSizes,
+    check_terminal,
+    confirm,
+    echo,
+    print_json,
+    writable_path,
+)
 
 if TYPE_CHECKING:
     from slowscale.plan import Plan
+
+
+def init(
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DATA", help="The data to write a plan for: a file, or the address of a database table."
+        ),
+    ] = None,
+    path: Annotated[
+        Path | None, typer.Argument(metavar="PLAN", help="The plan file to write; plan.toml by default.")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a plan file to edit: for DATA, with its columns and proposed types; without DATA, an example."""
+    from slowscale.core.errors import ParameterError
+    from slowscale.core.files import write_files
+    from slowscale.plan import EXAMPLE, plan_for
+
+    if data is not None and path is None and data.endswith(".toml"):  # `slowscale init PLAN`
+        path, data = Path(data), None
+    path = writable_path(path or Path("plan.toml"), ".toml", overwrite)
+    text, notes = EXAMPLE, list[str]()
+    if data is not None:
+        place = data.partition("://")[2].rpartition("#")[0] if "://" in data else data
+        if any(os.path.realpath(file) == os.path.realpath(path) for file in [place, *glob.glob(place, recursive=True)]):
+            raise ParameterError(path, "is the data itself", code="conflict", remedy="choose another name for the plan")
+        text, notes = plan_for(data, path)
+    write_files({path: lambda place: place.write_text(text, encoding="utf-8")}, overwrite=overwrite)
+    for note in notes:
+        echo(note)
+    echo(f"wrote {path}: edit it, then `slowscale check {path}`")
+
+
+def schema() -> None:
+    """Print the JSON schema of plan files, for editors."""
+    from slowscale.plan import Plan
+
+    echo(json.dumps(Plan.model_json_schema(), indent=2))
+
+
+def demo(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The folder for the data, the plan and the results.")
+    ] = Path("demo"),
+    overwrite: Overwrite = False,
+) -> None:
+    """Simulate establishments, and publish their employment and payroll by county and industry."""
+    from importlib.resources import files
+
+    import pyarrow.parquet
+
+    from slowscale.cli.printing import show_release
+    from slowscale.core.errors import ParameterError
+    from slowscale.datasets import establishments
+    from slowscale.plan import read_plan, run_plan
+
+    if folder.exists() and not folder.is_dir():
+        raise ParameterError(folder, "is a file", code="exists", remedy="choose another folder")
+    data, plan = folder / "establishments.parquet", folder / "plan.toml"
+    for file in (data, plan):
+        if file.exists() and not overwrite:
+            raise ParameterError(file, "exists", code="exists", remedy="choose another folder, or --overwrite")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        table = establishments()
+        pyarrow.parquet.write_table(table, data)
+        plan.write_bytes(files("slowscale.cli").joinpath("demo.toml").read_bytes())
+    except OSError as error:
+        problem = f"cannot be written to ({error.strerror or error})"
+        raise ParameterError(folder, problem, code="unwritable", remedy="choose another folder") from None
+    echo(f"simulated {len(table):,} establishments in {data}; the plan is {plan}\n")
+    show_release(*run_plan(read_plan(plan), overwrite))
+    echo(f"\nTo go through the same steps in a browser: slowscale serve {plan}")
 
 
 def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = False, as_json: AsJson = False) -> None:
@@ -59,8 +146,7 @@ def inspect(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """CONFIDENTIAL: look at the records before a release. Nothing is drawn, charged or written to the ledger."""
-    from slowscale.cli.shared import writable_path
+    """Check the data before a release (CONFIDENTIAL). Nothing is drawn, charged or written to the ledger."""
     from slowscale.plan import inspect_plan, read_plan
 
     read = read_plan(plan)
@@ -114,7 +200,9 @@ def release(
     if finish:
         if confidential_report is not None:
             raise ParameterError(
-                "--confidential-report needs the records, which --finish never reads",
+                "--confidential-report",
+                "needs the records, which --finish never reads",
+                code="conflict",
                 remedy="write it in Python, with release.confidential_report(path, session)",
             )
         finished, files = finish_plan(read, overwrite)
@@ -139,7 +227,7 @@ def release(
 
 
 def _offer_data_check(plan: "Plan") -> None:
-    """Offer a confidential look at the records before the question. The result is printed to a terminal only."""
+    """Offer a data check (confidential) before the question. The result is printed to a terminal only."""
     from slowscale.plan import describe_matches
 
     if not sys.stderr.isatty():
@@ -151,3 +239,119 @@ def _offer_data_check(plan: "Plan") -> None:
     )
     if typer.confirm("Check the records?", default=True, err=True):
         echo(describe_matches(plan), err=True)
+
+
+def serve(
+    plan: Annotated[
+        Path, typer.Argument(metavar="PLAN", help="The plan file to work on; made if it does not exist.")
+    ] = Path("plan.toml"),
+    allow: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="PATH", help="A further file or folder that may be read, outside the folder of the plan."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes any free one.")] = 0,
+    browser: Annotated[bool, typer.Option(help="Open the browser.")] = True,
+) -> None:
+    """Open the workbench: the whole path from data to a published table, in a browser on this machine."""
+    from slowscale.core.errors import EngineError, ParameterError, install_hint
+
+    try:
+        from slowscale.workbench.server import run
+    except ModuleNotFoundError as error:
+        problem, remedy = f"needs {error.name}", install_hint("workbench")
+        raise EngineError("the workbench", problem, code="not-installed", remedy=remedy) from None
+    if plan.suffix.lower() != ".toml":
+        raise ParameterError("PLAN", allowed="a file that ends in .toml", given=str(plan))
+    if not plan.parent.is_dir():
+        raise ParameterError(plan.parent, "does not exist", code="missing", remedy="create the folder first")
+    run(plan, tuple(allow or ()), port, browser, echo)
+
+
+def keygen(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Writes NAME.key and NAME.pub.")],
+    passphrase: Annotated[
+        bool,
+        typer.Option(
+            "--passphrase",
+            help="Encrypt the secret key. The passphrase is that of the environment variable SLOWSCALE_KEY_PASSPHRASE, "
+            "or is asked for.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a pair of minisign keys: a secret one that signs, and a public one that verifies. Nothing is overwritten."""
+    from slowscale.publish.minisign import PASSPHRASE_VARIABLE, keygen, read_public_key
+
+    phrase = os.environ.get(PASSPHRASE_VARIABLE) or None
+    if passphrase and phrase is None:
+        phrase = _ask_passphrase("Passphrase for the new secret key", confirm=True)
+    secret, public = keygen(name, phrase)
+    shown = str(read_public_key(public))
+    if as_json:
+        print_json({"secret": str(secret), "public": str(public), "key": shown})
+        return
+    echo(f"wrote {secret}: keep it secret" + ("" if phrase is None else "; its passphrase is needed, too"))
+    echo(f"wrote {public}: publish it, also in a second place that readers trust: {shown}")
+
+
+def sign(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="PATH…", help="A folder, or files in one folder. The facts of a CSV file are added."),
+    ],
+    key: Annotated[Path, typer.Option(metavar="FILE", help="The secret key.")],
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Sign published files: write SHA256SUMS and SHA256SUMS.minisig beside them.
+
+    The passphrase of an encrypted key is that of the environment variable SLOWSCALE_KEY_PASSPHRASE, or is asked for.
+    """
+    from slowscale.publish.minisign import needs_passphrase, read_secret_key
+    from slowscale.publish.signing import sign
+
+    asked = _ask_passphrase(f"Passphrase of {key}") if needs_passphrase(key) and sys.stdin.isatty() else None
+    made = sign(paths, key, passphrase=asked, overwrite=overwrite)
+    shown = str(read_secret_key(key, asked).public)
+    if as_json:
+        print_json({"files": [str(file) for file in made], "key": shown})
+        return
+    echo(f"wrote {' and '.join(map(str, made))}, signed by the key {shown}")
+
+
+def verify(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A folder with a signature, or a file in it.")],
+    key: Annotated[
+        Path, typer.Option(metavar="FILE", help="The signer's public key. Get it from a source that you trust.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Check the signature of a folder, and that the listed files in it match. Exit with code 7 if they do not."""
+    from slowscale.core.errors import SignatureError
+    from slowscale.publish.signing import verify
+
+    try:
+        found = verify(path, key)
+    except SignatureError as error:
+        if not as_json:
+            raise
+        print_json({"verified": False, "problem": str(error), "code": error.code, "file": error.file})
+        raise typer.Exit(7) from None
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        echo(str(found))
+
+
+def _ask_passphrase(question: str, confirm: bool = False) -> str:
+    """Ask for a passphrase, which is not shown, or raise where nobody can answer."""
+    from slowscale.core.errors import ParameterError
+
+    if not sys.stdin.isatty():
+        raise ParameterError(
+            "the passphrase",
+            "cannot be asked for, because standard input is not a terminal",
+            code="missing",
+            remedy="set the environment variable SLOWSCALE_KEY_PASSPHRASE",
+        )
+    return str(typer.prompt(question, hide_input=True, confirmation_prompt=confirm))

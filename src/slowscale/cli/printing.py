@@ -35,9 +35,8 @@ def show_plan(checked: "Checked", stated: Sequence["RecordSize"]) -> None:
             if isinstance(plan.tables[name], SumsPlan):
                 show_mechanism(column, sizes, plan.scales.get(name, {}).get(column.name), entity)
             else:
-                echo(
-                    f"  quantiles: every record loses {format_number(column.policy(0))} (PRzCDP) by all of them together"
-                )
+                loss = format_number(column.policy(0))
+                echo(f"  quantiles: every record loses {loss} (PRzCDP) by all of them together")
     if len(plan.tables) > 1:
         echo("The losses by all drawn tables add up. Derived tables add nothing.")
     _show_totals(columns, sizes, entity)

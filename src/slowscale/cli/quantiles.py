@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slowscale.cli.shared import AsJson, check_terminal, confirm, echo, print_json
+from slowscale.cli.shared import AsJson, check_terminal, confirm, echo, options_of, print_json
 
 if TYPE_CHECKING:
     from slowscale.release.quantiles import ReleasedQuantiles
@@ -77,13 +77,13 @@ def quantiles(
         ("--csv", csv, "[data]"),
     ):
         if plan is not None and given:
-            raise ParameterError(
-                option, f"must not be given with a plan, which has it in {place}", remedy="edit the plan"
-            )
+            problem = f"must not be given with a plan, which has it in {place}"
+            raise ParameterError(option, problem, code="conflict", remedy="edit the plan")
     if plan is not None and plan.data.where is not None and where is not None:
         raise ParameterError(
             "--where",
             "must not be given with a plan that has a filter in [data]",
+            code="conflict",
             remedy="edit the plan, or leave out --where",
         )
     query = _query(column, at, loss, grid, level, where=where, nulls=nulls)
@@ -117,14 +117,16 @@ def _from_data(
     from slowscale.release.session import Session
 
     name = proposed_name(source) if dataset is None else dataset
+    # Only declared types can have a decimal comma.
+    types = {query.column: "float64"} if csv is not None and csv.get("decimal") == "," else None
     try:
-        session = Session(source, ledger, dataset=name, csv=csv)
+        with options_of(quantiles):
+            session = Session(source, ledger, dataset=name, types=types, csv=csv)
     except LedgerError as error:
-        if dataset is not None:
-            raise
-        raise LedgerError(
-            f"{error}. The name {name!r}", "is that of the data", remedy="--dataset gives another name"
-        ) from None
+        if dataset is None:
+            hint = f"the name {name!r} is that of the data, and --dataset gives another name"
+            error.remedy = hint if error.remedy is None else f"{error.remedy}; {hint}"
+        raise
     found: ReleasedQuantiles = session.release(Request({"quantiles": query}, level=level))["quantiles"]
     return found
 
@@ -163,16 +165,13 @@ def _query(column: str, at: str, loss: float, grid: str | None, level: float, **
         ends = _numbers("--grid", grid, ":", "1:1e9 or 1:1e9:20")
         if len(ends) not in (2, 3):
             raise ParameterError("--grid", allowed="LOW:HIGH or LOW:HIGH:PER_DECADE, such as 1:1e9:20", given=grid)
-    try:
+    with options_of(quantiles, quantiles="--column"):
         if grid is not None and sizes is None:
             with located("grid"):
                 sizes = size_grid(*ends)  # type: ignore[arg-type] # it checks that the third is a whole number
         query = Quantiles(column, shares, loss=loss, grid=sizes, **options)
         with located("level"):
             Ranks(query).rank_error(level)  # raises if the level is wrong
-    except ParameterError as error:
-        option = {"quantiles": "column"}.get(str(error.path[0]), error.path[0])
-        raise ParameterError(f"--{option}: {error}") from None
     return query
 
 

@@ -2,14 +2,19 @@
 
 import json
 import os
-import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from slowscale.core.markup import terminal_json, terminal_text
+
+if TYPE_CHECKING:
+    from slowscale.core.errors import ParameterError, SlowscaleError
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file (TOML). `slowscale init` writes one.")]
 LedgerFile = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger file.")]
@@ -45,8 +50,6 @@ At = Annotated[
         "unless --param sigma is given. With --loss: the size of the record."
     ),
 ]
-# What a target consists of, as in `Mechanism.calibrate`.
-TARGET_OPTIONS = "std|interval|level|loss|accounting|at"
 
 
 def parse_assignment(text: str, option: str, example: str) -> tuple[str, float]:
@@ -65,7 +68,7 @@ def parse_assignment(text: str, option: str, example: str) -> tuple[str, float]:
 def parse_parameter(text: str, example: str) -> tuple[str, Any]:
     """Return a parameter of a mechanism, from text such as sigma=2 or points=100:0.5,10000:5."""
     from slowscale.core.errors import ParameterError
-    from slowscale.plan.mechanisms import TABLE_PARAMETERS, WHOLE_PARAMETERS
+    from slowscale.plan.parts import TABLE_PARAMETERS, WHOLE_PARAMETERS
 
     name, _, value = text.partition("=")
     if name not in TABLE_PARAMETERS:
@@ -79,14 +82,43 @@ def parse_parameter(text: str, example: str) -> tuple[str, Any]:
         ) from None
 
 
-def in_options(message: str) -> str:
-    """Return an error about parameters and targets of a mechanism, with the names of the command's options."""
-    message = re.sub(r"\bgive k to solve\b", "give --param k=4, for instance, to solve", message)
-    message = re.sub(r"\bgive (\w+) to solve\b", r"give --param \1=NUMBER to solve", message)
-    message = re.sub(r"\b(level|accounting)='?([\w.]+)'?", r"--\1 \2", message)
-    message = re.sub(rf"\b({TARGET_OPTIONS})=…", r"--\1", message)
-    message = re.sub(r"\bGive sigma, (.*), or at, which\b", r"Give --param sigma=NUMBER, \1, or --at, which", message)
-    return re.sub(rf"^({TARGET_OPTIONS}) (must|is)\b", r"--\1 \2", message)
+@contextmanager
+def options_of(command: Callable[..., None], **others: str) -> Iterator[None]:
+    """Raise errors about arguments of the library as errors about the options of a command.
+
+    Parameters
+    ----------
+    command
+        The command: an argument with the name of one of its parameters is given by that option.
+    others
+        Options of arguments with other names, such as `influences="--sizes"`.
+    """
+    from slowscale.core.errors import ParameterError, ParameterTypeError
+
+    try:
+        yield
+    except (ParameterError, ParameterTypeError) as error:
+        raise as_option_error(error, command, **others) from None
+
+
+def as_option_error(error: "SlowscaleError", command: Callable[..., None], **others: str) -> "ParameterError":
+    """Return an error of the library with the names of a command's options; see `options_of`."""
+    from slowscale.core.errors import ParameterError
+    from slowscale.plan.parts import PARAMETERS
+
+    known = {name: f"--{name.replace('_', '-')}" for name in signature(command).parameters} | others
+    if "param" in known:
+        known = {name: f"--param {name}=NUMBER" for name in PARAMETERS} | known
+
+    def spell(name: str) -> str:
+        return known.get(name, name)
+
+    place = str(error.path[0]) if error.path else error.subject
+    subject = known.get(error.subject) or (f"{known[place]}: {error.subject}" if place in known else error.subject)
+    words = error.render(subject, spell)
+    # The fields are words about options now: only the subject is kept apart.
+    about = subject if words.startswith(f"{subject} ") else words
+    return ParameterError(about, words[len(about) :].lstrip(), code=error.code, path=error.path)
 
 
 def echo(text: object, err: bool = False) -> None:
@@ -123,8 +155,9 @@ def writable_path(path: Path, ending: str, overwrite: bool) -> Path:
     from slowscale.core.files import check_output_path
 
     if os.path.lexists(path) and not overwrite:
-        raise ParameterError(f"{path} exists: choose another name, or --overwrite")
+        raise ParameterError(path, "exists", code="exists", remedy="choose another name, or --overwrite")
     try:
         return check_output_path(path, ending, True)
     except ParameterError as error:
-        raise ParameterError(path, f"cannot be written: {str(error).removeprefix('path: ')}") from None
+        words = error.render("it" if error.subject == "path" else None)
+        raise ParameterError(path, f"cannot be written: {words}", code=error.code) from None

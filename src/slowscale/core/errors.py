@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from functools import partial
 from inspect import signature
 from numbers import Number
-from typing import Any
+from typing import Any, NamedTuple
 
 from slowscale.core.data_errors import SENTENCES, Name
 from slowscale.core.numbers import format_number
@@ -59,6 +59,11 @@ class SlowscaleError(Exception):
     remedy
         What to do next.
 
+    Attributes
+    ----------
+    origin
+        The file, the line and the field of a plan that the error is about, as text; empty for other errors.
+
     Notes
     -----
     Other arguments are mentioned in backquotes, as in "give `at`", so that each face can use its names for them.
@@ -72,6 +77,7 @@ class SlowscaleError(Exception):
 
     code = "error"
     path: Place = ()
+    origin = ""
 
     def __init__(
         self,
@@ -99,6 +105,8 @@ class SlowscaleError(Exception):
             names = self.allowed if isinstance(self.allowed, str) else f"one of {', '.join(self.allowed)}"
             problem = f"must be {names}"
         words = " ".join(part for part in (self.subject if subject is None else subject, problem) if part)
+        if self.origin:
+            words = f"{self.origin}: {words}"
         if self.given is not None:
             words += f", got {self.given}"
         if self.remedy:
@@ -136,7 +144,7 @@ class ParameterTypeError(SlowscaleError, TypeError):
 
 @contextmanager
 def located(*place: str | int) -> Iterator[None]:
-    """Put a place before the path of an error about a parameter.
+    """Put a place before the path of an error about a parameter, the data or an engine.
 
     >>> with located("tables", "cells"):
     ...     raise ParameterError("unit", allowed="> 0", path=("sums", "emp", "unit"))
@@ -145,7 +153,7 @@ def located(*place: str | int) -> Iterator[None]:
     """
     try:
         yield
-    except (ParameterError, ParameterTypeError) as error:
+    except (ParameterError, ParameterTypeError, DataError, EngineError) as error:
         error.path = (*place, *error.path)
         raise
 
@@ -412,10 +420,26 @@ class LedgerError(SlowscaleError):
     code = "ledger"
 
 
+class Mistake(NamedTuple):
+    """A mistake in a plan file: its field, the line of the file, the problem, and the code of the error."""
+
+    path: Place
+    line: int
+    text: str
+    code: str
+
+
 class PlanError(SlowscaleError, ValueError):
-    """A plan file with mistakes. Each line of the error names the file, the line, the field and what is allowed."""
+    """A plan file with mistakes. Each line of the error names the file, the line, the field and what is allowed.
+
+    Attributes
+    ----------
+    mistakes
+        The mistakes, in the order of the lines; empty if the file cannot be read at all.
+    """
 
     code = "plan"
+    mistakes: tuple[Mistake, ...] = ()
 
 
 class SignatureError(SlowscaleError):

@@ -5,7 +5,7 @@ make the release fail.
 """
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -26,9 +26,9 @@ from slowscale.core.errors import (
 )
 from slowscale.core.typing import Label
 from slowscale.plan.outputs import check_not_data, check_outputs, existing_error, signing_key, sums_tables
-from slowscale.plan.publication import check_labels
+from slowscale.plan.parts import CsvPlan, DataPlan, HierarchyPlan, KeysPlan
 from slowscale.plan.reading import at_its_place
-from slowscale.plan.schema import CsvPlan, DataPlan, HierarchyPlan, KeysPlan, Plan, RollupPlan, SumsPlan
+from slowscale.plan.schema import Plan, RollupPlan, SumsPlan
 
 if TYPE_CHECKING:
     from slowscale.data.hierarchies import Hierarchy
@@ -147,43 +147,47 @@ def check_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = 
     confidential
         Where to write the confidential report, if it is wanted.
     """
+    from slowscale.release.preview import preview_of
+
     check_has_tables(plan)
     with at_its_place(plan):
         existing = check_outputs(plan, True, confidential)
         key = signing_key(plan)
         accountant = open_accountant(plan)
-        with _outlined(plan, accountant.account) as session:
+        with at_its_place(plan, "data"), _outlined(plan, accountant.account) as session:
             cells = read_cells(plan, session)
-            preview = _tried(cells.request(plan), session)
+            # The request is carried out on the empty table, with a copy of the account.
+            bound, spent, refusal = session._bind(cells.request(plan)), session.spent, None
+            try:
+                session._carry_out(bound)
+            except CapError as error:
+                refusal = error
+            preview = preview_of(bound, refusal, spent)
         publication = check_publication(plan, cells)
-    refusal: SlowscaleError | None = preview.refusal
-    if refusal is None and existing and not overwrite:
-        refusal = existing_error(existing[0])
+    obstacle = existing_error(existing[0]) if existing and not overwrite else None
     return Checked(
-        plan, overwrite, confidential, accountant, cells, preview, publication, key, tuple(existing), refusal
+        plan,
+        overwrite,
+        confidential,
+        accountant,
+        cells,
+        preview,
+        publication,
+        key,
+        tuple(existing),
+        refusal or obstacle,
     )
 
 
 def check_has_tables(plan: Plan) -> None:
     """Raise if a plan has no tables, so that there is nothing to publish."""
     if not plan.tables:
-        place = "the plan" if plan.file is None else str(plan.file)
         raise PlanError(
-            f"{place} has no tables, so there is nothing to publish: add a table such as [tables.cells], with keys, "
-            "sums or a count; only `slowscale quantiles` takes a plan without tables"
+            plan.file or "the plan",
+            "has no tables, so there is nothing to publish: add a table such as [tables.cells], with keys, sums or a "
+            "count; only `slowscale quantiles` takes a plan without tables",
+            code="empty",
         )
-
-
-def _tried(request: "Request", session: "Session") -> "Preview":
-    """Carry out a request on a table without records, with a copy of the account, and return its preview."""
-    from slowscale.release.preview import preview_of
-
-    bound, spent, refusal = session._bind(request), session.spent, None
-    try:
-        session._carry_out(bound)
-    except CapError as error:
-        refusal = error
-    return preview_of(bound, refusal, spent)
 
 
 def open_accountant(plan: Plan, ready: bool = True) -> Account | DeferredLedger:
@@ -273,7 +277,12 @@ def read_cells(plan: Plan, session: "Session", records: bool = False) -> Cells:
     records
         Whether cells that are in the records are read. Otherwise one cell takes their place.
     """
-    kinds = _label_kinds(plan, session)
+    from slowscale.data import rowwise
+    from slowscale.data.keys import label_kind
+
+    derived = rowwise.derive(session.table, plan.data.derive or None)
+    found = {name: label_kind(derived[name].type()) for name in derived.columns}
+    kinds = {name: kind for name, kind in found.items() if kind is not None}
     keys: dict[str, Keys | None] = {}
     unread = []
     for name, table in plan.tables.items():
@@ -320,16 +329,6 @@ def read_hierarchy(part: HierarchyPlan, kinds: Mapping[str, str]) -> "Hierarchy"
     return Hierarchy.from_file(part.column, part.file, part.levels, types, csv)
 
 
-def _label_kinds(plan: Plan, session: "Session") -> dict[str, str]:
-    """Return the kinds of the labels in the columns of the session and in the derived columns of the plan."""
-    from slowscale.data import rowwise
-    from slowscale.data.keys import label_kind
-
-    table = rowwise.derive(session.table, plan.data.derive or None)
-    kinds = {name: label_kind(table[name].type()) for name in table.columns}
-    return {name: kind for name, kind in kinds.items() if kind is not None}
-
-
 def _file_types(
     file: str, declared: dict[str, str], csv: CsvPlan | None, kinds: Mapping[str, str]
 ) -> tuple[dict[str, str] | None, dict[str, Any] | None]:
@@ -368,3 +367,43 @@ def check_publication(plan: Plan, cells: Cells) -> "Publication | None":
         publication = part.build(plan.release.period)
         check_labels(publication, request, part.excel, cells.unread)
     return publication
+
+
+def check_labels(publication: "Publication", request: "Request", excel: bool, unknown: Container[str]) -> None:
+    """Raise unless the labels of the cells can be published, before anything is charged.
+
+    Parameters
+    ----------
+    publication, request
+        The publication, and the tables.
+    excel
+        Whether Excel files are written, whose cells hold no long texts.
+    unknown
+        The drawn tables whose cells are not known yet.
+    """
+    from slowscale.publish.excel import check_cell_texts, check_publication_texts, check_rows
+    from slowscale.publish.profiles import check_codes
+    from slowscale.release.request import Sums
+
+    if excel:
+        check_publication_texts(publication)
+    known = {level: one for one in request.hierarchies for level in one.levels}
+    for name in request:
+        source = request.source(name)
+        drawn = request.drawn[source]
+        if not isinstance(drawn, Sums) or drawn.keys is None or source in unknown:
+            continue
+        for key in request.by(name):
+            if key not in publication.codes and not excel:
+                continue
+            level = None if key in drawn.keys.columns else known[key]
+            cells = drawn.keys.table
+            column = cells[key] if level is None else level.label_column(key, cells[level.column])
+            labels = column.unique().to_pylist()
+            check_codes(publication, key, labels)
+            if excel:
+                check_cell_texts(f"the column {key!r}", [label for label in labels if isinstance(label, str)])
+                if key in publication.codes:
+                    check_cell_texts(f"codes[{key!r}]", [publication.key_name(key, label) for label in labels])
+        if excel and name in request.drawn:
+            check_rows(f"table {name!r}", len(drawn.keys))

@@ -7,7 +7,7 @@ others, and all files except the drawn tables can be made from the drawn tables.
 import glob
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import partial
@@ -15,8 +15,8 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from slowscale.accounting.names import JOURNALS, check_no_journal
-from slowscale.core.errors import IncompleteError, ParameterError, SlowscaleError, located
-from slowscale.core.files import check_output_path, comparable_name, ensure_dir, new_file
+from slowscale.core.errors import IncompleteError, ParameterError, Place, SlowscaleError, located
+from slowscale.core.files import check_output_path, comparable_name, new_file
 from slowscale.plan.schema import OutputPlan, Plan, QuantilesPlan, SumsPlan
 
 if TYPE_CHECKING:
@@ -46,22 +46,28 @@ def sums_tables(plan: Plan) -> list[str]:
 
 def outputs_of(plan: Plan, confidential: Path | None = None) -> Iterator[tuple[str, Path]]:
     """Yield the files that a release writes, each as its name in errors and its path. Facts follow their CSV file."""
+    yield from ((name, path) for name, path, _ in _placed_outputs(plan, confidential))
+
+
+def _placed_outputs(plan: Plan, confidential: Path | None) -> Iterator[tuple[str, Path, Place]]:
+    """Yield the files that a release writes, each with its name in errors, its path and the field that names it."""
     output = output_of(plan)
     for name, paths in table_files(plan).items():
         for path in paths:
-            yield f"table {name!r}", path
+            yield f"table {name!r}", path, ("output", "folder")
             if path.suffix == ".csv":
-                yield f"the facts of table {name!r}", path.with_name(f"{path.name}.json")
+                yield f"the facts of table {name!r}", path.with_name(f"{path.name}.json"), ("output", "folder")
     if output.report is not None:
-        yield "output.report", Path(output.report)
+        yield "the report", Path(output.report), ("output", "report")
     if plan.publication is not None:
-        yield from plan.publication.all_files(sums_tables(plan))
+        for profile, name, path in plan.publication.all_files(sums_tables(plan)):
+            yield name, path, ("publication", profile)
     for folder in signed_files(plan):
         from slowscale.publish.signing import SIGNATURE, SUMS
 
-        yield from (("the signature of the output", Path(folder, name)) for name in (SUMS, SIGNATURE))
+        yield from (("the signature of the output", Path(folder, one), ("output", "sign")) for one in (SUMS, SIGNATURE))
     if confidential is not None:
-        yield "--confidential-report", confidential
+        yield "--confidential-report", confidential, ()
 
 
 def signed_files(plan: Plan) -> dict[str, list[Path]]:
@@ -72,7 +78,7 @@ def signed_files(plan: Plan) -> dict[str, list[Path]]:
     paths = [path for files in table_files(plan).values() for path in files]
     paths += [] if output.report is None else [Path(output.report)]
     if plan.publication is not None:
-        paths += [path for _, path in plan.publication.all_files(sums_tables(plan))]
+        paths += [path for _, _, path in plan.publication.all_files(sums_tables(plan))]
     for path in paths:
         folders.setdefault(os.path.realpath(path.parent), []).append(path)
     return {str(found[0].parent): found for found in folders.values()}
@@ -117,6 +123,7 @@ def check_not_data(plan: Plan, file: str, declared: str = "") -> None:
         raise ParameterError(
             file,
             "is a file of the data. Which labels occur in the data may reveal records",
+            code="not-public",
             remedy=f"use a public list of labels{declared}",
         )
 
@@ -137,59 +144,67 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
         with located("ledger", "path"):
             _check_new(Path(plan.ledger.path).absolute(), "the ledger")
             check_no_journal(Path(plan.ledger.path).absolute())
-    _check_kinds(plan)
+    for place, given in ((("output", "report"), output_of(plan).report), (("publication",), plan.publication)):
+        if given is not None and not sums_tables(plan):
+            problem = "needs a table of sums, and there are quantiles only"
+            raise ParameterError(f"a {place[-1]}", problem, code="empty", remedy="remove it", path=place)
     folder = Path(output_of(plan).folder)
+    taken = {os.path.realpath(path): name for name, path in inputs_of(plan)}
     if not folder.is_dir():
         with located("output", "folder"):
+            if (real := os.path.realpath(folder)) in taken:
+                problem = f"is taken by {taken[real]}"
+                raise ParameterError(folder, problem, code="conflict", remedy="choose another folder")
             if os.path.lexists(folder):
-                raise ParameterError(folder, "is not a folder", remedy="choose another path")
+                raise ParameterError(folder, "is not a folder", code="exists", remedy="choose another path")
             _check_new(folder, f"the folder {folder}")
-    taken = {os.path.realpath(path): name for name, path in inputs_of(plan)}
-    place = os.path.realpath(folder)
-    if place in taken and not folder.is_dir():
-        raise ParameterError(
-            folder,
-            f"is {taken[place]}, or a file that it needs",
-            remedy="choose another folder",
-            path=("output", "folder"),
-        )
-    taken[place] = "the folder of the tables"
+    taken[os.path.realpath(folder)] = "the folder of the tables"
     written: dict[str, Path] = {}
     existing: list[Path] = []
-    for name, path in outputs_of(plan, confidential):
-        place = os.path.realpath(path)
-        if place in taken:
-            raise ParameterError(name, f"would be written over {taken[place]}: {path}", remedy="choose another path")
-        if _would_be_data(plan, place):
-            raise ParameterError(
-                name, f"would be one of the files that data.path names: {path}", remedy="choose another folder"
-            )
-        taken[place] = name
-        other = written.setdefault(comparable_name(place), path)
-        if other != path:
-            raise ParameterError(
-                f"{name}: {path} differs only in case from {other}, and some systems would write one file over "
-                "the other",
-                remedy="choose another path",
-            )
-        if folder.is_dir() or path.parent != folder:
-            _check_writable(name, path)
-        else:  # the folder will be created: the file system is that of the folder around it
-            _try_place(folder.absolute().parent / path.name, f"{name} cannot be written to {path}")
+    for name, path, field_path in _placed_outputs(plan, confidential):
+        with located(*field_path):
+            _check_output(plan, name, path, taken, written)
         if os.path.lexists(path):  # also a link to a file that does not exist
             existing.append(path)
     _check_signed(plan)
     if output_of(plan).report is not None or confidential is not None:
         from slowscale.publish.charts import tools
 
-        tools()
+        with located("output", "report"):
+            tools()
     if plan.publication is not None and plan.publication.excel:
         from slowscale.publish.excel import excel_tools
 
-        excel_tools()
+        with located("publication"):
+            excel_tools()
     if existing and not overwrite:
         raise existing_error(existing[0])
     return existing
+
+
+def _check_output(plan: Plan, name: str, path: Path, taken: dict[str, str], written: dict[str, Path]) -> None:
+    """Raise unless an output can be written; add it to those that are taken and written."""
+    place, folder = os.path.realpath(path), Path(output_of(plan).folder)
+    if place in taken:
+        problem = f"would be written over {taken[place]}: {path}"
+        raise ParameterError(name, problem, code="conflict", remedy="choose another path")
+    if _would_be_data(plan, place):
+        problem = f"would be one of the files that data.path names: {path}"
+        raise ParameterError(name, problem, code="not-public", remedy="choose another folder")
+    taken[place] = name
+    other = written.setdefault(comparable_name(place), path)
+    if other != path:
+        problem = f"differs only in case from {other}, and some systems would write one file over the other"
+        raise ParameterError(f"{name}: {path}", problem, code="duplicate", remedy="choose another path")
+    if path.parent == folder and not folder.is_dir():  # it will be created in the file system around it
+        _try_place(folder.absolute().parent / path.name, name, f"cannot be written to {path}")
+        return
+    try:
+        check_output_path(path, path.suffix, overwrite=True)
+    except ParameterError as error:
+        words = error.render(str(path) if error.subject == "path" else None)
+        raise ParameterError(f"{name}:", words, code=error.code) from None
+    _try_place(path, name, f"cannot be written to {path}")
 
 
 def existing_error(path: Path) -> ParameterError:
@@ -197,19 +212,8 @@ def existing_error(path: Path) -> ParameterError:
     lost = (
         "" if path.suffix in (".html", ".minisig", "") else " and lose the release in it, which cannot be drawn again"
     )
-    return ParameterError(
-        path, "already exists", remedy=f"choose another path, or pass --overwrite to replace the file{lost}"
-    )
-
-
-def _check_kinds(plan: Plan) -> None:
-    """Raise if a file is for tables of sums, and the plan has none."""
-    for field_name, given in (("report", output_of(plan).report), ("publication", plan.publication)):
-        if given is not None and not sums_tables(plan):
-            place = ("output", "report") if field_name == "report" else ("publication",)
-            raise ParameterError(
-                f"a {field_name}", "needs a table of sums, and there are quantiles only", remedy="remove it", path=place
-            )
+    remedy = f"choose another path, or pass --overwrite to replace the file{lost}"
+    return ParameterError(path, "already exists", code="exists", remedy=remedy)
 
 
 def _check_signed(plan: Plan) -> None:
@@ -220,7 +224,8 @@ def _check_signed(plan: Plan) -> None:
     for paths in signed_files(plan).values():
         facts = [beside for path in paths if (beside := path.with_name(f"{path.name}.json")) in every]
         if problem := name_problem(path.name for path in dict.fromkeys([*paths, *facts])):
-            raise ParameterError(f"output.sign: {problem}", remedy="choose another path", path=("output", "sign"))
+            place = ("output", "sign")
+            raise ParameterError("output.sign:", problem, code="name", remedy="choose another path", path=place)
 
 
 def signing_key(plan: Plan) -> "SecretKey | None":
@@ -246,28 +251,64 @@ def _would_be_data(plan: Plan, place: str) -> bool:
     return False
 
 
-def _check_writable(name: str, path: Path) -> None:
-    """Raise unless an output can be written."""
-    try:
-        check_output_path(path, path.suffix, overwrite=True)
-    except ParameterError as error:
-        raise ParameterError(f"{name}: {str(error).removeprefix('path: ')}") from None
-    _try_place(path, f"{name} cannot be written to {path}")
-
-
 def _check_new(path: Path, what: str) -> None:
     """Raise unless a ledger or a folder for the tables can be created."""
     if not path.parent.is_dir():
-        raise ParameterError("there", f"is no folder {path.parent}", remedy="create it first")
-    _try_place(path, f"{what} cannot be created")
+        raise ParameterError("there is no folder", str(path.parent), code="missing", remedy="create it first")
+    _try_place(path, what, "cannot be created")
 
 
-def _try_place(path: Path, problem: str) -> None:
+def _try_place(path: Path, what: str, problem: str) -> None:
     """Raise if no file can be created beside a path, by creating one."""
     try:
         new_file(path, 0o600).unlink()
     except OSError as error:
-        raise ParameterError(f"{problem} ({error.strerror or error})", remedy="choose another path") from None
+        reason = error.strerror or error
+        raise ParameterError(what, f"{problem} ({reason})", code="unwritable", remedy="choose another path") from None
+
+
+@contextmanager
+def locked_folder(plan: Plan) -> Iterator[None]:
+    """Create the folder of the tables and lock it, so that no other release is charged that would write there.
+
+    The lock is on the folder itself and ends with the process, so nothing is left behind. A system without such locks
+    goes without: two releases at once may then both be charged, and one of them cannot write its files.
+    """
+    folder = Path(output_of(plan).folder)
+    new = not folder.is_dir()
+    with located("output", "folder"):
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            problem = f"cannot be created ({error.strerror or error})"
+            raise ParameterError(folder, problem, code="unwritable", remedy="choose another path") from None
+        lock = _lock(folder)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
+        if new:
+            with suppress(OSError):  # it has files
+                folder.rmdir()
+
+
+def _lock(folder: Path) -> int | None:
+    """Lock a folder and return its handle, or None on a system without locks; raise if another process has it."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:
+        return None
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        problem, remedy = "is being written to by another release", "wait until it is finished"
+        raise ParameterError(folder, problem, code="busy", remedy=remedy) from None
+    except OSError:  # a file system without locks
+        pass
+    return handle
 
 
 @dataclass(frozen=True)
@@ -293,12 +334,8 @@ def table_outputs(plan: Plan, tables: "Mapping[str, ReleasedTable]") -> Iterator
     others = [(name, path) for name, paths in files.items() for path in paths if (name, path) not in first]
     for name, path in [*first, *others]:
         facts = (path.with_name(f"{path.name}.json"),) if path.suffix == ".csv" else ()
-        yield Output((path, *facts), partial(_write_table, tables[name], path))
-
-
-def _write_table(table: "ReleasedTable", path: Path, overwrite: bool) -> Path:
-    ensure_dir(path.parent)
-    return (table.to_csv if path.suffix == ".csv" else table.to_parquet)(path, overwrite=overwrite)
+        write = tables[name].to_csv if path.suffix == ".csv" else tables[name].to_parquet
+        yield Output((path, *facts), partial(write, path))
 
 
 def reader_outputs(
@@ -358,24 +395,25 @@ class Written:
         missing = [str(file) for files, _ in self.problems for file in files]
         reasons = [f"{', '.join(map(str, files))} ({_reason(error)})" for files, error in self.problems]
         made = "made and charged" if self.plan.ledger is not None else "made"
-        words = f"the release was {made}, but not all of its files are there"
-        words += f". Missing: {'; '.join(reasons)}" if reasons else ""
-        words += f". Written: {', '.join(map(str, self.files)) or 'no files'}"
-        again = f"slowscale release {self.plan.file or 'PLAN'} --finish"
-        if any(os.path.lexists(file) for file in missing):
-            again += " --overwrite"
+        words = [f"was {made}, but not all of its files are there"]
+        words += [f"Missing: {'; '.join(reasons)}"] if reasons else []
+        words += [f"Written: {', '.join(map(str, self.files)) or 'no files'}"]
         if lost:
-            words += f". The drawn {'table' if len(lost) == 1 else 'tables'} {', '.join(lost)} could not be kept and "
-            words += "cannot be drawn again: another release is another charge"
-        if self.problems and list(lost) != list(self.plan.drawn):
-            words += (
-                f". Once the files can be written, `{again}` makes the missing files from the drawn tables on "
-                "disk. It reads no records, draws no noise and charges nothing"
+            words.append(
+                f"The drawn {'table' if len(lost) == 1 else 'tables'} {', '.join(lost)} could not be kept and cannot "
+                "be drawn again: another release is another charge"
             )
-        first = self.problems[0][1] if self.problems else None
-        error = IncompleteError(words)
+        if self.problems and list(lost) != list(self.plan.drawn):
+            again = f"slowscale release {self.plan.file or 'PLAN'} --finish"
+            if any(all(map(os.path.lexists, files)) for files, _ in self.problems):
+                again += " --overwrite"
+            words.append(
+                f"Once the files can be written, `{again}` makes the missing files from the drawn tables on disk. It "
+                "reads no records, draws no noise and charges nothing"
+            )
+        error = IncompleteError("the release", ". ".join(words))
         error.missing, error.written, error.lost = tuple(missing), tuple(map(str, self.files)), tuple(lost)
-        raise error from first
+        raise error from (self.problems[0][1] if self.problems else None)
 
 
 def _reason(error: Any) -> str:

@@ -7,29 +7,53 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from slowscale.core.errors import ParameterError, ParameterTypeError, Place, PlanError
-from slowscale.plan.inputs import given_words
+from slowscale.core.errors import (
+    DataError,
+    EngineError,
+    Mistake,
+    ParameterError,
+    ParameterTypeError,
+    Place,
+    PlanError,
+    Shown,
+    SlowscaleError,
+)
+from slowscale.mechanisms.base import ESTIMATORS
+from slowscale.plan.parts import MECHANISMS, given_words
 from slowscale.plan.schema import Plan, QuantilesPlan, RollupPlan, SumsPlan, place_in_plan
 
 # An address, which may hold a password; but not the example that errors give.
 ADDRESS = re.compile(r"\w*://(?!host/database#table)\S*")
-# The kinds of pydantic's mistakes, in the words of a plan.
-WORDS = {
-    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
-    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
-    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
-    "string_type": "must be text",
-    "list_type": "must be a list",
+# What is allowed where pydantic found a mistake, by the kind of the mistake.
+RULES = {
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    "string_type": "text",
+    "list_type": "a list",
+    "finite_number": "a finite number",
+    "greater_than": "greater than {gt:g}",
+    "greater_than_equal": "greater than or equal to {ge:g}",
+    "less_than": "less than {lt:g}",
+    "less_than_equal": "less than or equal to {le:g}",
+    "literal_error": "{expected}",
+    "too_short": "a list of at least {min_length}",
 }
-# Fields whose value is one of a few names.
-CHOICES = ("mechanism", "estimator", "nulls", "negatives", "means")
+# Fields whose value is one of a few names, which are no secrets.
+CHOICES = {
+    "mechanism": tuple(MECHANISMS),
+    "estimator": ESTIMATORS,
+    "nulls": ("error", "zero"),
+    "negatives": ("error", "zero"),
+    "means": ("box", "fieller", "delta"),
+}
 UNION_TYPES = ("str", "int", "bool", "date", "list[str]")  # pydantic appends one to a field that has several types
 TABLE_KINDS = {"sums": SumsPlan, "quantiles": QuantilesPlan, "rollup": RollupPlan}  # by the tag that pydantic inserts
 
@@ -47,7 +71,8 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     try:
         text = source.read_text(encoding="utf-8")
     except (OSError, UnicodeError, ValueError) as error:
-        raise PlanError(f"{source} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise PlanError(source, f"cannot be read: {reason}", code="unreadable") from None
     return plan_from_text(text, source)
 
 
@@ -56,15 +81,18 @@ def plan_from_text(text: str, source: Path) -> Plan:
     try:
         values = tomllib.loads(text)
     except ValueError as error:  # also an integer of thousands of digits
-        raise PlanError(f"{source} is not TOML: {error}") from None
+        raise PlanError(source, f"is not TOML: {error}", code="syntax") from None
     except RecursionError:
-        raise PlanError(f"{source} cannot be read: its tables or lists are nested too deeply") from None
+        raise PlanError(source, "cannot be read: its tables or lists are nested too deeply", code="syntax") from None
     try:
         plan = Plan.model_validate(values)
     except ValidationError as error:
-        found = [(locate(text, field), field, words) for field, words in list_mistakes(error)]
-        lines = [f"{_place(source, text, field)}: {words}" for _, field, words in sorted(found, key=lambda one: one[0])]
-        raise PlanError("\n".join(dict.fromkeys(lines))) from None
+        found = [Mistake(one.path, locate(text, one.path), str(one), one.code) for one in errors_in(error)]
+        mistakes = sorted(dict.fromkeys(found), key=lambda one: one.line)
+        lines = [f"{_origin(source, text, one.path)}: {one.text}" for one in mistakes]
+        refusal = PlanError("\n".join(dict.fromkeys(lines)))
+        refusal.mistakes = tuple(mistakes)
+        raise refusal from None
     plan = _resolve_paths(plan, source.parent)
     plan._origin = source, text
     return plan
@@ -103,83 +131,85 @@ def _resolve_paths(plan: Plan, folder: Path) -> Plan:
 
 
 @contextmanager
-def at_its_place(plan: Plan) -> Iterator[None]:
-    """Put the file, the line and the field of a plan before an error about the request or the data."""
+def at_its_place(plan: Plan, *default: str) -> Iterator[None]:
+    """Name the file, the line and the field of a plan in an error about the request, the data or the outputs.
+
+    An error without a path is about the `default` place, if there is one.
+    """
     try:
         yield
-    except (ParameterError, ParameterTypeError) as error:
-        field = place_in_plan(error.path)
-        if not field or plan._origin is None:
-            raise
-        words = f"{_place(*plan._origin, field)}: {ADDRESS.sub('***', str(error))}"
-        raise type(error)(words, code=error.code, path=field) from None
+    except (ParameterError, ParameterTypeError, DataError, EngineError) as error:
+        error.path = error.path or default
+        if error.path and plan._origin is not None and not error.origin:
+            error.path = place_in_plan(error.path)
+            error.origin = _origin(*plan._origin, error.path)
+        _mask(error)
+        raise
 
 
-def _place(source: Path, text: str, field: Place) -> str:
+def _origin(source: Path, text: str, field: Place) -> str:
     name = ADDRESS.sub("***", ".".join(map(str, field))) or "the plan"
     return f"{source}, line {locate(text, field)}, {name}"
 
 
-def list_mistakes(error: ValidationError) -> list[tuple[Place, str]]:
-    """Return all mistakes that pydantic found in a plan, each as its field and a description."""
-    return [
-        (field, ADDRESS.sub("***", _describe(mistake, field)))
-        for mistake in error.errors()
-        for field in [_field_of(mistake)]
-    ]
+def _mask(error: SlowscaleError) -> None:
+    """Mask the addresses in an error, which may hold a password."""
+    for name in ("subject", "problem", "given", "allowed", "remedy"):
+        if isinstance(text := getattr(error, name), str):
+            setattr(error, name, ADDRESS.sub("***", text))
 
 
-def _field_of(mistake: Any) -> Place:
-    """Return the field that a mistake is about, as the names and list positions that lead to it."""
-    if "field" in mistake.get("ctx", {}):
-        return tuple(mistake["ctx"]["field"])
-    field = list(mistake["loc"])
-    if len(field) > 2 and field[0] == "tables" and field[2] in TABLE_KINDS:
-        del field[2]  # the kind of table, which pydantic inserts
-    return tuple(field[:-1] if field and field[-1] in UNION_TYPES else field)
+def errors_in(error: ValidationError) -> list[SlowscaleError]:
+    """Return all mistakes that pydantic found in a plan, or in a part of one, as errors; their paths are the fields."""
+    found = []
+    for mistake in error.errors():
+        context: Mapping[str, Any] = mistake.get("ctx", {})
+        field = list(mistake["loc"])
+        if len(field) > 2 and field[0] == "tables" and field[2] in TABLE_KINDS:
+            del field[2]  # the kind of table, which pydantic inserts
+        if field and field[-1] in UNION_TYPES:
+            del field[-1]
+        if isinstance(one := context.get("error"), SlowscaleError):
+            field = field if context["field"] is None else list(context["field"])
+        else:
+            one = _as_error(mistake, context, field)
+        one.path = tuple(field)
+        _mask(one)
+        found.append(one)
+    return found
 
 
-def _describe(mistake: Any, field: Place) -> str:
-    """Return the description of a mistake: the problem, and the allowed values."""
+def _as_error(mistake: Any, context: Mapping[str, Any], field: Sequence[Any]) -> SlowscaleError:
+    """Return one of pydantic's mistakes as an error of the library."""
     given, kind = mistake.get("input"), mistake["type"]
-    words = plain_words(mistake)
+    name = field[-1] if field else "plan"
+    if "error" in context:  # raised by a validator
+        return ParameterError("", str(context["error"]))
     if kind == "extra_forbidden":
-        return f"there is no such field{_suggestion(mistake['loc'])}"
-    if given == "" and kind == "literal_error":
-        return f"still to be chosen: {words}"
-    if given == "" and kind == "string_too_short":
-        return "still to be chosen"
+        near, known = _fields_like(mistake["loc"])
+        remedy = f"did you mean {near}?" if near else f"there are {', '.join(known)}" if known else None
+        return ParameterError("", "there is no such field", code="unknown-name", remedy=remedy)
     if kind == "missing":
-        return f"is missing: add {f'the table [{field[0]}]' if len(field) == 1 else f'a line {field[-1]} = …'}"
+        what = f"the table [{field[0]}]" if len(field) == 1 else f"a line {name} = …"
+        return ParameterError("", f"is missing: add {what}", code="missing")
     if kind in ("model_type", "dict_type"):
-        return f"must be a table such as {field[-1] if field else 'plan'} = {{ … }}, got {given_words(given)}"
-    if kind == "value_error":
-        return words
-    shown = isinstance(given, str) and bool(field) and field[-1] in CHOICES
-    return f"{words}, got {repr(given)[:60] if shown else given_words(given)}{_nearest_choice(mistake)}"
-
-
-def plain_words(mistake: Any) -> str:
-    """Return the message of one of pydantic's mistakes in the words of this library's errors."""
-    if mistake["type"] in WORDS:
-        return WORDS[mistake["type"]]
-    words: str = mistake["msg"].removeprefix("Value error, ")
-    return re.sub(r"^Input should (be|have)\b", r"must \1", words)
-
-
-def _nearest_choice(mistake: Any) -> str:
-    """Return the closest name, if the value must be one of a few names."""
-    if mistake["type"] != "literal_error":
-        return ""
-    names = re.findall(r"'([^']*)'", mistake["ctx"]["expected"])
-    given = str(mistake["input"])
+        return ParameterError("", allowed=f"a table such as {name} = {{ … }}", given=Shown(given_words(given)))
+    if given == "" and kind == "string_too_short":
+        return ParameterError("", "still to be chosen", code="missing")
+    allowed = RULES[kind].format(**context) if kind in RULES else None
+    if given == "" and kind == "literal_error":
+        return ParameterError("", f"still to be chosen: must be {allowed}", code="missing")
+    choices = CHOICES.get(name, ())
+    shown = given if choices and isinstance(given, str) else Shown(given_words(given))
     # "polylog" is a part of "exponential-polylog", although "log" is closer by its letters.
-    near = [name for name in names if given in name.split("-")] or difflib.get_close_matches(given, names, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    like = [one for one in choices if given in one.split("-")] or difflib.get_close_matches(str(given), choices, n=1)
+    remedy = f"did you mean {like[0]!r}?" if like and kind == "literal_error" else None
+    problem = "" if allowed else mistake["msg"]
+    return ParameterError("", problem, allowed=allowed, given=shown, remedy=remedy)
 
 
-def _suggestion(location: Sequence[Any]) -> str:
-    """Return the field with the closest name, or all fields of the table that an unknown field is in."""
+def _fields_like(location: Sequence[Any]) -> tuple[str | None, list[str]]:
+    """Return the field with the name closest to an unknown one, and all fields of the table that it is in."""
     table: Any = Plan
     for i, step in enumerate(location[:-1]):
         if i == 2 and location[0] == "tables":
@@ -187,12 +217,11 @@ def _suggestion(location: Sequence[Any]) -> str:
         elif _is_model(table) and step in table.model_fields:
             table = _model_in(table.model_fields[step].annotation)
     if not _is_model(table):
-        return ""
+        return None, []
     known = list(table.model_fields)
     if table is SumsPlan:  # the table may have been meant to be of another kind
         known += ["quantiles", "rollup"]
-    near = difflib.get_close_matches(str(location[-1]), known, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
+    return next(iter(difflib.get_close_matches(str(location[-1]), known, n=1)), None), known
 
 
 def _model_in(annotation: Any) -> Any:

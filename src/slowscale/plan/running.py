@@ -29,7 +29,10 @@ from slowscale.plan.checking import (
 from slowscale.plan.outputs import (
     Output,
     Written,
+    existing_error,
+    locked_folder,
     output_of,
+    outputs_of,
     reader_outputs,
     signing_key,
     sums_tables,
@@ -64,22 +67,28 @@ def run_checked(checked: Checked) -> "tuple[Release, list[Path]]":
         checked.record_refusal()
         raise checked.refusal
     plan, overwrite = checked.plan, checked.overwrite
-    # The ledger is open before the data, so that data which cannot be read is recorded there as an attempt.
-    with at_its_place(plan):
-        session = open_session(plan, checked.accountant)
-        cells = checked.cells
-        if cells.unread:
-            cells = read_cells(plan, session, records=True)
-            check_publication(plan, cells)  # with the labels that are known only now
-        release = session.release(cells.request(plan))
-    written = Written(plan)
-    for output in table_outputs(plan, release.tables):
-        written.attempt(output, overwrite)
-    for output in reader_outputs(plan, release, lambda: session.spent if session.ledger else None, checked.publication):
-        written.attempt(output, overwrite)
-    if (path := checked.confidential) is not None:
-        written.attempt(Output((path,), partial(release.confidential_report, path, session)), overwrite)
-    written.sign(checked.key, overwrite)
+    with at_its_place(plan), locked_folder(plan):
+        if not overwrite:  # another release may have written them since the check
+            for _, path in outputs_of(plan, checked.confidential):
+                if os.path.lexists(path):
+                    raise existing_error(path)
+        # The ledger is open before the data, so that data which cannot be read is recorded there as an attempt.
+        with at_its_place(plan, "data"):
+            session = open_session(plan, checked.accountant)
+            cells = checked.cells
+            if cells.unread:
+                cells = read_cells(plan, session, records=True)
+                check_publication(plan, cells)  # with the labels that are known only now
+            release = session.release(cells.request(plan))
+        written = Written(plan)
+        outputs = [*table_outputs(plan, release.tables)]
+        spent = lambda: session.spent if session.ledger else None  # noqa: E731
+        outputs += reader_outputs(plan, release, spent, checked.publication)
+        if (report := checked.confidential) is not None:
+            outputs.append(Output((report,), partial(release.confidential_report, report, session)))
+        for output in outputs:
+            written.attempt(output, overwrite)
+        written.sign(checked.key, overwrite)
     files = table_files(plan)
     written.raise_problems([name for name in plan.drawn if not set(files[name]) & set(written.files)])
     return release, written.files
@@ -89,7 +98,7 @@ def run_quantiles(plan: Plan, table: "Quantiles", level: float) -> "ReleasedQuan
     """Release quantiles of the records that a plan uses, with its derived columns, charged to its ledger."""
     from slowscale.release.request import Request
 
-    with at_its_place(plan):
+    with at_its_place(plan, "data"):
         session = open_session(plan, open_accountant(plan))
     asked = replace(table, where=table.where or plan.data.where, derive=plan.data.derive or None)
     request = Request({"quantiles": asked}, level=level, period=plan.release.period)
@@ -110,7 +119,7 @@ def inspect_plan(plan: Plan, duplicates: bool = True) -> "dict[str, Inspection]"
         Whether to count exact copies of records.
     """
     check_has_tables(plan)
-    with at_its_place(plan):
+    with at_its_place(plan, "data"):
         session = open_session(plan, open_accountant(plan, ready=False).account)
         request = read_cells(plan, session, records=True).request(plan)
         found = session.inspect(request, duplicates=duplicates)
@@ -151,33 +160,31 @@ def finish_plan(plan: Plan, overwrite: bool = False) -> "tuple[Release, list[Pat
     from slowscale.release import Release
 
     check_has_tables(plan)
-    key = signing_key(plan)
     sources = _newest(plan, _drawn_files(plan))
-    drawn = {name: _read(plan, name, path) for name, path in sources.items()}
-    facts = next(iter(drawn.values())).whole
-    spent = _spent(plan, facts)
-    tables = _with_derived(plan, drawn)
-    outputs = list(table_outputs(plan, tables))
-    lost = [name for name in plan.drawn if name not in drawn]
-    found: Release | None = None
-    if not lost:
-        policies = read_policies({"policy": facts.policy, "pure_policy": facts.pure_policy})
-        found = Release.of(tables, facts.with_(table=None), *policies)
-        publication = None if plan.publication is None else plan.publication.build(plan.release.period)
-        outputs += reader_outputs(plan, found, lambda: spent, publication)
-    kept = [
-        output
-        for output in outputs
-        if output.files[0] in sources.values() or (any(map(os.path.lexists, output.files)) and not overwrite)
-    ]
-    _check_kept(plan, kept, facts.id)
-    if key is not None:
-        _verify_sources(list(sources.values()), key.public, overwrite)
-    written = Written(plan)
-    for output in outputs:
-        if output not in kept:
-            written.attempt(output, True)  # existing files are made again from the same tables
-    written.sign(key, True, [file for output in kept for file in output.files])
+    with at_its_place(plan), locked_folder(plan):
+        key = signing_key(plan)
+        drawn = {name: _read(plan, name, path) for name, path in sources.items()}
+        facts = next(iter(drawn.values())).whole
+        spent = _spent(plan, facts)
+        tables = _with_derived(plan, drawn)
+        outputs = list(table_outputs(plan, tables))
+        lost = [name for name in plan.drawn if name not in drawn]
+        found: Release | None = None
+        if not lost:
+            policies = read_policies({"policy": facts.policy, "pure_policy": facts.pure_policy})
+            found = Release.of(tables, facts.with_(table=None), *policies)
+            publication = None if plan.publication is None else plan.publication.build(plan.release.period)
+            outputs += reader_outputs(plan, found, lambda: spent, publication)
+        kept = [one for one in outputs if one.files[0] in sources.values()]
+        if not overwrite:
+            kept += [one for one in outputs if one not in kept and _is_kept(plan, one, facts.id)]
+        if key is not None:
+            _verify_sources(list(sources.values()), key.public, overwrite)
+        written = Written(plan)
+        for output in outputs:
+            if output not in kept:
+                written.attempt(output, True)  # existing files are made again from the same tables
+        written.sign(key, True, [file for output in kept for file in output.files])
     written.raise_problems(lost)
     assert found is not None
     return found, written.files
@@ -204,8 +211,10 @@ def _drawn_files(plan: Plan) -> dict[str, dict[Path, Facts]]:
     if not any(found.values()):
         places = ", ".join(str(path) for paths in files.values() for path in paths)
         raise ParameterError(
-            f"--finish makes files from the drawn tables that are on disk, but there is none at {places}. A drawn "
-            "table that is missing is lost: another release, without --finish, is another charge"
+            "--finish",
+            f"makes files from the drawn tables that are on disk, but there is none at {places}. A drawn table that is "
+            "missing is lost: another release, without --finish, is another charge",
+            code="missing",
         )
     return found
 
@@ -220,13 +229,16 @@ def _newest(plan: Plan, files: Mapping[str, Mapping[Path, Facts]]) -> dict[str, 
             try:
                 _spent(plan, facts)
             except LedgerError as error:
-                raise LedgerError(path, f"is of another release than other drawn tables, and {error}") from None
+                problem = f"is of another release than other drawn tables, and {error}"
+                raise LedgerError(path, problem, code="not-charged") from None
         ranks[one] = (facts.ledger.entry if plan.ledger is not None and facts.ledger else 0, facts.created)
     newest = max(ranks, key=lambda one: ranks[one])
     if list(ranks.values()).count(ranks[newest]) > 1:
         raise EngineError(
-            f"the drawn tables {', '.join(map(str, paths))} are of several releases, and they do not tell which one is "
-            "the newest: keep those of one release only"
+            f"the drawn tables {', '.join(map(str, paths))}",
+            "are of several releases, and they do not tell which one is the newest",
+            code="mismatch",
+            remedy="keep those of one release only",
         )
     found = {}
     for name, candidates in files.items():
@@ -277,8 +289,10 @@ def _read(plan: Plan, name: str, path: Path) -> "ReleasedTable":
         different = [what for what in planned if made.get(what) != planned[what]]
     if not facts.drawn or different:
         raise ParameterError(
-            f"{path} was not made by this plan: the {', '.join(different) or 'table'} differ. Finish a release with "
-            "the plan that made it"
+            path,
+            f"was not made by this plan: the {', '.join(different) or 'table'} differ",
+            code="mismatch",
+            remedy="finish a release with the plan that made it",
         )
     found: ReleasedTable = table
     return found
@@ -303,12 +317,17 @@ def _spent(plan: Plan, facts: Facts) -> Spent | None:
     path = Path(plan.ledger.path)
     if not path.exists() or not facts.ledger:
         raise LedgerError(
-            f"the release {facts.id}", f"is not in the ledger {path}: finish it with the ledger that it was charged to"
+            f"the release {facts.id}",
+            f"is not in the ledger {path}",
+            code="not-charged",
+            remedy="finish it with the ledger that it was charged to",
         )
     with Ledger(path) as ledger:
         if problems := ledger.verify(facts.ledger.to_dict()):
             raise LedgerError(
-                f"the release {facts.id} was not charged to the ledger {path}, or the ledger was changed: {problems[0]}"
+                f"the release {facts.id}",
+                f"was not charged to the ledger {path}, or the ledger was changed: {problems[0]}",
+                code="not-charged",
             )
         history = ledger.history()[: facts.ledger.entry]
         charges = [entry for entry in history if entry["kind"] == "charge"]
@@ -340,7 +359,12 @@ def _with_derived(plan: Plan, drawn: "Mapping[str, ReleasedTable]") -> "dict[str
 
     whole = next(iter(drawn.values())).whole
     if any(table.whole.id != whole.id for table in drawn.values()):
-        raise EngineError("the drawn tables on disk are of several releases: keep those of one release only")
+        raise EngineError(
+            "the drawn tables on disk",
+            "are of several releases",
+            code="mismatch",
+            remedy="keep those of one release only",
+        )
     kinds = {key: kind for one in whole.tables.values() if one.keys for key, kind in one.keys.columns.items()}
     hierarchies = [read_hierarchy(part, kinds) for part in plan.hierarchies]
     found: dict[str, ReleasedTable] = {}
@@ -354,31 +378,42 @@ def _with_derived(plan: Plan, drawn: "Mapping[str, ReleasedTable]") -> "dict[str
             rolled = roll_up(source, facts.by, used or None, name)
             if len(rolled) != facts.rows:
                 raise ParameterError(
-                    f"the table {name!r} had {facts.rows:,} rows when it was released, and has {len(rolled):,} now: "
-                    "use the hierarchies of the release"
+                    f"the table {name!r}",
+                    f"had {facts.rows:,} rows when it was released, and has {len(rolled):,} now",
+                    code="changed",
+                    remedy="use the hierarchies of the release",
                 )
             found[name] = rolled.with_facts(rolled.facts.with_(of=facts.of))
     return found
 
 
-def _check_kept(plan: Plan, kept: Sequence[Output], release: str) -> None:
-    """Raise if files that are there cannot be shown to belong to the release with this identifier."""
+def _is_kept(plan: Plan, output: Output, release: str) -> bool:
+    """Return whether all files of an output are there; raise if they are not shown to be of the release with this id.
+
+    Files of which one is missing are made again, unless the facts of the table are there and are of another release.
+    """
     from slowscale.publish.writing import published_releases
     from slowscale.release.release import read_file_facts
 
+    first, complete = output.files[0], all(map(os.path.lexists, output.files))
     tables = {path: name for name, paths in table_files(plan).items() for path in paths}
     report = output_of(plan).report
-    for output in kept:
-        first = output.files[0]
-        if missing := [file for file in output.files if not os.path.lexists(file)]:
-            there = next(file for file in output.files if file not in missing)
-            raise ParameterError(there, f"is there without {missing[0]}", remedy="pass --overwrite to write both again")
-        if first in tables:
-            facts = read_file_facts(first) if _is_readable(first) else None
-            of_this = facts is not None and (facts.id, facts.table) == (release, tables[first])
-        elif report is not None and first == Path(report):
-            of_this = release in first.read_text(encoding="utf-8", errors="replace")
+    if not any(map(os.path.lexists, output.files)):
+        return False
+    if first in tables:
+        try:
+            facts = read_file_facts(first)
+        except SlowscaleError:
+            of_this = not complete
         else:
-            of_this = published_releases(output.files) == [(release, name) for name in sums_tables(plan)]
-        if not of_this:
-            raise ParameterError(first, "is of another release", remedy="pass --overwrite to write it again")
+            of_this = (facts.id, facts.table) == (release, tables[first]) and (not complete or _is_readable(first))
+    elif not complete:
+        of_this = True
+    elif report is not None and first == Path(report):
+        of_this = release in first.read_text(encoding="utf-8", errors="replace")
+    else:
+        of_this = published_releases(output.files) == [(release, name) for name in sums_tables(plan)]
+    if not of_this:
+        problem, remedy = "is of another release", "pass --overwrite to write it again"
+        raise ParameterError(first, problem, code="mismatch", remedy=remedy)
+    return complete

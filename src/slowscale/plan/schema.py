@@ -6,7 +6,9 @@ its place in the plan. `plan.tables["cells"].build(plan.data, keys)` returns a t
 `plan.built` has all tables with stand-ins for cells that are not known yet.
 """
 
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,52 +16,35 @@ from pydantic import Discriminator, Field, PrivateAttr, Tag, field_validator, mo
 
 from slowscale.accounting.record import COUNT
 from slowscale.accounting.sizes import RecordSize, read_sizes
-from slowscale.core.errors import Place, located
+from slowscale.core.errors import ParameterError, Place, SlowscaleError, located
 from slowscale.mechanisms.calibration import ACCOUNTING, ACCOUNTINGS, CLOSED
-from slowscale.plan.inputs import (
-    DATABASE_FILE,
-    CsvPlan,
+from slowscale.plan.parts import (
+    CapPlan,
     DataPlan,
     FilePath,
     HierarchyPlan,
     KeysPlan,
+    MechanismPlan,
     PlanPart,
+    SumPlan,
     as_mistakes,
+    check_local,
+    given_words,
     mistake_at,
 )
-from slowscale.plan.mechanisms import CapPlan, MechanismPlan, SumPlan
-from slowscale.plan.publication import PublicationPlan
 from slowscale.policy import Policy
 
 if TYPE_CHECKING:
     from slowscale.accounting import RecordPolicy
     from slowscale.data.keys import Keys
+    from slowscale.publish import Publication
     from slowscale.release.columns import ColumnPolicy
     from slowscale.release.request import Drawn, Quantiles, Rollup, Sums, Table
 
-__all__ = [
-    "DATABASE_FILE",
-    "CapPlan",
-    "CsvPlan",
-    "DataPlan",
-    "HierarchyPlan",
-    "KeysPlan",
-    "LedgerPlan",
-    "MechanismPlan",
-    "OutputPlan",
-    "Plan",
-    "PublicationPlan",
-    "QuantilesPlan",
-    "ReleasePlan",
-    "ReportPlan",
-    "RollupPlan",
-    "SumPlan",
-    "SumsPlan",
-    "TablePlan",
-    "place_in_plan",
-]
-
 Treatment = Literal["error", "zero"]
+DEVICE = re.compile(r"(?i)con|prn|aux|nul|com\d|lpt\d")
+FILES = ("basic", "research")  # the fields with files, by profile
+CODES_STAND_IN = {"": "not read yet"}  # in place of a code list in a file, while the rest of the table is checked
 NULLS = 'Missing values: refuse them ("error"), or count them as 0 ("zero").'
 
 
@@ -249,6 +234,175 @@ class OutputPlan(PlanPart):
         return path
 
 
+class ColumnLabelPlan(PlanPart):
+    """The words that readers see in place of a column's name."""
+
+    title: str = Field(description='The title, such as "Annual payroll".')
+    unit: str | None = Field(None, description='The unit of measure, such as "thousand USD".')
+    description: str | None = Field(None, description="A longer description.")
+
+
+class PublicationPlan(PlanPart):
+    """Titles, labels and notes beside the numbers, and the files for readers. All of it is published."""
+
+    title: str = Field(description="The title of the publication.")
+    source: str | None = Field(None, description="Where the records come from.")
+    period: str | None = Field(
+        None, description="The period that the records are about; if not given, that of [release]."
+    )
+    contact: str | None = Field(None, description="Whom readers may ask.")
+    notes: list[str] = Field([], description="Further notes, each a paragraph.")
+    columns: dict[str, ColumnLabelPlan] = Field(
+        {},
+        description="Titles and units of measure of the published columns, such as "
+        '{ payann = { title = "Annual payroll", unit = "thousand USD" } }.',
+    )
+    tables: dict[str, str] = Field(
+        {}, description='Titles of the tables of sums, if there are several, such as { states = "By state" }.'
+    )
+    keys: dict[str, str] = Field({}, description='Titles of the key columns, such as { state = "State" }.')
+    codes: dict[str, str | dict[str, str]] = Field(
+        {},
+        description='Names for the labels of key columns: a table such as { state = { "01" = "Alabama" } }, or a CSV '
+        "file with a header, then one line with a label and its name for each label. Relative to the plan.",
+    )
+    rounding: int | str | dict[str, int | str] | None = Field(
+        None,
+        description="The step that estimates are rounded to in the basic files: one for all columns, or one for each. "
+        'A whole number such as 100, or text such as "0.1".',
+    )
+    cv_limits: list[float] | None = Field(
+        None,
+        description="The highest coefficients of variation, in percent, of all flags but the last. If not given, 16.5 "
+        "and 33.3.",
+    )
+    flags: list[str] | None = Field(
+        None,
+        description='The reliability flags. If not given, "reliable", "use with caution" and "unreliable".',
+    )
+    negatives: str | dict[str, str] = Field(
+        "flag",
+        description='Negative estimates in the basic files, for all columns or for each: flag them ("flag"), '
+        'show 0 ("zero"), or treat them like others ("keep").',
+    )
+    basic: str | list[str] = Field(
+        [],
+        description="Files with rounded estimates, intervals, coefficients of variation and reliability flags: .xlsx, "
+        ".csv or .parquet. Relative to the plan.",
+    )
+    research: str | list[str] = Field(
+        [],
+        description="Files with the numbers as they were released: .xlsx, .csv or .parquet. Relative to the plan.",
+    )
+
+    @field_validator("codes", "rounding", "negatives", mode="before")
+    @classmethod
+    def _check_forms(cls, given: Any) -> Any:
+        # One check for all forms: pydantic would report a mistake once for each form that a field may have.
+        parts = list(given.values()) if isinstance(given, dict) else [given]
+        for value in [one for part in parts for one in (part.values() if isinstance(part, dict) else [part])]:
+            if not isinstance(value, str | int) or isinstance(value, bool):
+                write = f'; write "{value}"' if isinstance(value, float) else ""
+                raise ValueError(f"must be text, a whole number, or a table of these, got {given_words(value)}{write}")
+        return given
+
+    @field_validator("basic", "research", mode="before")
+    @classmethod
+    def _check_files(cls, files: Any) -> Any:
+        from slowscale.publish.writing import Targets
+
+        for file in files if isinstance(files, list) else [files]:
+            if not isinstance(file, str):
+                raise ValueError(f"must be the path of a file, or a list of paths, got {given_words(file)}")
+            try:
+                Targets.of(check_local(file))
+            except SlowscaleError as error:
+                raise ValueError(error.render("")) from None
+        return files
+
+    @model_validator(mode="after")
+    def _check_values(self) -> "PublicationPlan":
+        with as_mistakes():
+            self._build({name: CODES_STAND_IN if isinstance(one, str) else one for name, one in self.codes.items()})
+        return self
+
+    def build(self, period: str | None = None) -> "Publication":
+        """Return the publication, with the code lists that are in files, and a period if the plan gives none here."""
+        from slowscale.publish.publication import read_codes
+
+        codes = {name: read_codes(one) if isinstance(one, str) else one for name, one in self.codes.items()}
+        return self._build(codes, period)
+
+    def _build(self, codes: Mapping[str, Mapping[str, str]], period: str | None = None) -> "Publication":
+        from slowscale.publish import Publication
+
+        given = {"period": period, **self.model_dump(exclude_unset=True, exclude={"codes", *FILES})}
+        return Publication.from_dict({**{name: one for name, one in given.items() if one is not None}, "codes": codes})
+
+    @property
+    def files(self) -> Iterator[tuple[str, str]]:
+        """Yield the files for readers, each with its profile before it."""
+        for profile in FILES:
+            given = getattr(self, profile)
+            yield from ((profile, file) for file in ([given] if isinstance(given, str) else given))
+
+    def all_files(self, tables: Sequence[str]) -> Iterator[tuple[str, str, Path]]:
+        """Yield all files to write, for these tables of sums: their profiles, names in errors and paths."""
+        from slowscale.publish.writing import Targets
+
+        names = list(tables) if len(tables) > 1 else None
+        for profile, file in self.files:
+            for what, path in Targets.of(file).files(names).items():
+                beside = f"the {what} beside" if what not in tables else f"table {what!r} of"
+                yield profile, f"{beside} the {profile} file" if what else f"the {profile} file", path
+
+    def resolved(self, folder: Path) -> "PublicationPlan":
+        """Return the table with its paths resolved against a folder."""
+        codes = {name: str(folder / one) if isinstance(one, str) else one for name, one in self.codes.items()}
+        update: dict[str, Any] = {"codes": codes} if codes else {}
+        for profile in FILES:
+            files = [str(folder / file) for kind, file in self.files if kind == profile]
+            update |= {profile: files} if files else {}
+        return self.model_copy(update=update)
+
+    @property
+    def code_files(self) -> list[str]:
+        """The files with code lists."""
+        return [one for one in self.codes.values() if isinstance(one, str)]
+
+    @property
+    def excel(self) -> bool:
+        """Whether a file for readers is an Excel file."""
+        return any(os.path.splitext(file)[1].lower() == ".xlsx" for _, file in self.files)
+
+    def check_names(self, columns: Sequence[str], keys: Sequence[str], tables: Sequence[str]) -> None:
+        """Raise if it names a column that is not published, or a key column or a table that does not exist."""
+        from slowscale.publish.publication import nearest
+
+        if self.tables and len(tables) < 2:
+            raise ParameterError(
+                "titles of tables",
+                "are for several tables",
+                code="conflict",
+                remedy="write title",
+                path=("publication", "tables"),
+            )
+        known = {
+            **dict.fromkeys(("columns", "rounding", "negatives"), ("published column", columns)),
+            **dict.fromkeys(("keys", "codes"), ("key column", keys)),
+            "tables": ("table of sums", tables),
+        }
+        for field, (noun, names) in known.items():
+            given = getattr(self, field)
+            for name in given if isinstance(given, dict) else ():
+                if name not in names:
+                    hint = nearest(name, list(names)) if names else f"; there is no {noun}"
+                    place = ("publication", field, name)
+                    raise ParameterError(f"{name!r}", f"is not a {noun}{hint}", code="unknown-name", path=place)
+        with located("publication", "columns"):
+            self._build({}).check_titles(columns)
+
+
 class Plan(PlanPart):
     """A release: the records, the ledger, the tables to publish, and the files to write."""
 
@@ -288,12 +442,20 @@ class Plan(PlanPart):
                 Request(built, [part.stand_in() for part in self.hierarchies], **self.request_options)
         return self
 
+    @field_validator("tables")
+    @classmethod
+    def _check_file_names(cls, tables: dict[str, Any]) -> dict[str, Any]:
+        for name in tables:
+            if DEVICE.fullmatch(name):
+                words = f"is the name of a device on Windows, so no file can have it; write {name}_table, for example"
+                raise mistake_at(("tables", name), words, "reserved")
+        return tables
+
     @model_validator(mode="after")
     def _check_output(self) -> "Plan":
         if self.tables and self.output is None:
-            raise mistake_at(
-                ("output",), 'is missing: add the table [output] with folder = "published", or the tables would be lost'
-            )
+            words = 'is missing: add the table [output] with folder = "published", or the tables would be lost'
+            raise mistake_at(("output",), words, "missing")
         return self
 
     @model_validator(mode="after")
@@ -307,6 +469,7 @@ class Plan(PlanPart):
                         ("tables", name, *((COUNT,) if column == COUNT else ("sums", column)), "accounting"),
                         "the target is a loss by the tight policy, but the plan charges the closed form, which is "
                         'larger; write accounting = "closed" here, or remove accounting under [release]',
+                        "conflict",
                     )
         return self
 

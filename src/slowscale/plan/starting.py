@@ -16,11 +16,10 @@ from slowscale.core.errors import ConfidentialWarning, ParameterError
 from slowscale.core.files import check_output_path, write_files
 from slowscale.core.parameters import tables
 from slowscale.mechanisms.grid import as_unit
-from slowscale.plan.schema import DATABASE_FILE
+from slowscale.plan.parts import DATABASE_FILE
 
 if TYPE_CHECKING:
     from slowscale.advice import Advice
-    from slowscale.core.typing import UnitLike
     from slowscale.data.guessing import Guess
 
 EXAMPLE = files("slowscale.plan").joinpath("example.toml").read_text(encoding="utf-8")
@@ -70,20 +69,27 @@ def plan_for(data: str, plan: Path) -> tuple[str, list[str]]:
     plan
         Where the plan will be.
     """
-    from slowscale.data.guessing import guess_types
-    from slowscale.data.sources import open_table
-
     if "://" in data:
+        from slowscale.data.sources import open_table
+
         written, has_password = plan_address(data, plan.parent)
         stored = {name: str(dtype) for name, dtype in open_table(data).schema().items()}
         return starting_plan(written, stored, has_password=has_password), [PASSWORD_NOTE] * has_password
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConfidentialWarning)  # TYPES_NOTE says the same
-        guess = guess_types(data)
-    dtypes = open_table(data, guess, guess.csv).schema()
-    columns = {name: guess.get(name, str(dtype)) for name, dtype in dtypes.items()}
+        columns, guess = _guessed(data)
     notes = [*([TYPES_NOTE] if guess.types else []), *(f"  {name}: {note}" for name, note in guess.notes.items())]
     return starting_plan(os.path.relpath(data, plan.parent), columns, guess), notes
+
+
+def _guessed(data: str) -> "tuple[dict[str, str], Guess]":
+    """Return the columns of files with the types that they have or that are proposed, and the proposal."""
+    from slowscale.data.guessing import guess_types
+    from slowscale.data.sources import open_table
+
+    guess = guess_types(data)
+    dtypes = open_table(data, guess, guess.csv).schema()
+    return {name: guess.get(name, str(dtype)) for name, dtype in dtypes.items()}, guess
 
 
 def plan_address(address: str, folder: Path) -> tuple[str, bool]:
@@ -131,42 +137,20 @@ def starting_plan(
 
 
 def write_advised_plan(path: Path, advice: "Advice", data: str | None, column: str, overwrite: bool = False) -> Path:
-    """Write a plan with the mechanism that was advised, and return its path; see `Advice.plan`."""
-    place = check_output_path(path, ".toml", overwrite)
-    if data is None:
-        source, has_password = "records.parquet", False
-    elif "://" in data:
-        source, has_password = plan_address(data, place.parent)
-    else:
-        source, has_password = os.path.relpath(data, place.parent), False
-    known = None
-    if data is not None and os.path.exists(data):
-        from slowscale.data.guessing import guess_types
-        from slowscale.data.sources import open_table
+    """Write a plan with the mechanism that was advised, and return its path; see `Advice.plan`.
 
-        guess = guess_types(data)
-        dtypes = open_table(data, guess, guess.csv).schema()
-        known = {name: guess.get(name, str(dtype)) for name, dtype in dtypes.items()}, guess
-    text = advised_plan(advice, source, column, has_password, known)
-    return write_files({place: lambda target: target.write_text(text, encoding="utf-8")}, overwrite=overwrite)
-
-
-def advised_plan(
-    advice: "Advice",
-    place: str,
-    column: str,
-    has_password: bool = False,
-    known: "tuple[Mapping[str, str], Guess] | None" = None,
-) -> str:
-    """Return the text of a plan with the mechanism that was advised.
-
-    The plan can be read as it is. It publishes the total over all records, until public cells are chosen in it. The
-    columns and their proposed types are `known` if there is a file already.
+    The plan can be read as it is. It publishes the total over all records, until public cells are chosen in it.
     """
+    target = check_output_path(path, ".toml", overwrite)
+    place, has_password = "records.parquet" if data is None else os.path.relpath(data, target.parent), False
+    if data is not None and "://" in data:
+        place, has_password = plan_address(data, target.parent)
+    known = _guessed(data) if data is not None and os.path.exists(data) else None
     mechanism = advice.best
     given = {name: value for name, value in mechanism.to_dict().items() if name != "type"}
     for name, table in tables(type(mechanism)).items():  # plans give a promise by its points
         given[table.name] = given.pop(name)["points"]
+    unit = as_unit(advice.unit)
     lines = [
         "# A plan for slowscale: what to publish, from which records, with which protection.",
         *textwrap.wrap(advice.reason, 110, initial_indent="# ", subsequent_indent="# "),
@@ -191,13 +175,14 @@ def advised_plan(
         f"[tables.total.sums.{toml_key(column)}]",
         f"mechanism = {toml_value(mechanism.kind)}",
         *(f"{name} = {toml_value(value)}" for name, value in given.items()),
-        f"unit = {toml_value(_plain_unit(advice.unit))}",
+        f"unit = {toml_value(unit.numerator if unit.denominator == 1 else str(advice.unit))}",
         "",
         *_report_lines(advice.records),
         "",
         TEMPLATE[TEMPLATE.index("[output]") :],
     ]
-    return "\n".join(lines)
+    text = "\n".join(lines)
+    return write_files({target: lambda file: file.write_text(text, encoding="utf-8")}, overwrite=overwrite)
 
 
 def _cap_lines(kind: str, given: Mapping[str, object]) -> Iterator[str]:
@@ -210,12 +195,6 @@ def _cap_lines(kind: str, given: Mapping[str, object]) -> Iterator[str]:
     yield _with_comment("# [ledger.caps.count]", "through counts and private quantiles together")
     yield '# mechanism = "gaussian"'
     yield _with_comment("# sigma = 5", "a loss of 1/(2·5²) = 0.02 for every record")
-
-
-def _plain_unit(unit: "UnitLike") -> int | str:
-    """Return a unit as plans give it: a whole number, or text."""
-    exact = as_unit(unit)
-    return exact.numerator if exact.denominator == 1 else str(unit)
 
 
 def _report_lines(records: Mapping[str, float]) -> Iterator[str]:

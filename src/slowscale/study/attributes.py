@@ -149,7 +149,6 @@ def _attribute(
     sums = np.bincount(cells, values)
     count, positive = len(sums), int((sums > 0).sum())
     if positive < 5:
-        words = f"has {positive} cells with a sum greater than 0; the study compares quintiles, and needs at least 5"
         raise DataError("few-cells", column=Name(column), cells=positive)
     by_size = np.argsort(sums, kind="stable")
     place = np.empty_like(by_size)

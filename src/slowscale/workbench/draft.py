@@ -18,15 +18,14 @@ from typing import Any
 import tomlkit
 import tomlkit.container
 import tomlkit.items
-from pydantic import ValidationError
 from tomlkit.exceptions import TOMLKitError
 
 from slowscale.core.errors import ParameterError, PlanError
 from slowscale.core.files import write_files
 from slowscale.plan import Plan, read_plan
 from slowscale.plan.checking import check_has_tables
-from slowscale.plan.reading import list_mistakes
-from slowscale.plan.schema import DATABASE_FILE
+from slowscale.plan.parts import DATABASE_FILE
+from slowscale.plan.reading import plan_from_text
 from slowscale.plan.starting import toml_key
 
 Place = Sequence[str | int]
@@ -213,11 +212,9 @@ class Draft:
     def mistakes(self) -> list[tuple[tuple[str | int, ...], str]]:
         """The mistakes of the plan: fields, with the words of `slowscale check`."""
         try:
-            check_has_tables(Plan.model_validate(self.values))
-        except ValidationError as error:
-            return list_mistakes(error)
+            check_has_tables(plan_from_text(self.text, self.path))
         except PlanError as error:
-            return [((), str(error))]
+            return [(one.path, one.text) for one in error.mistakes] or [((), str(error))]
         return []
 
     @property

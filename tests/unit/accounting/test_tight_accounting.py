@@ -17,8 +17,7 @@ from slowscale.accounting import Charge
 from slowscale.accounting.caps import Total
 from slowscale.accounting.caps import check as check_cap
 from slowscale.accounting.explanation import at_most
-from slowscale.cli.explain import explain
-from slowscale.cli.ledgers import history, set_cap
+from slowscale.cli.ledgers import explain, history, set_cap
 from slowscale.cli.plans import check
 from slowscale.mechanisms.calibration import ACCOUNTINGS, charged_policy, check_accounting
 from slowscale.plan import read_plan, run_plan

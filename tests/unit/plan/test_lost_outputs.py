@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.plan import check_plan, finish_plan, read_plan, run_plan
@@ -36,40 +37,40 @@ def plan_of(tmp_path):
     return make
 
 
-def refused(plan, tmp_path, words):
+def both_refuse(plan, tmp_path, code, *path):
     for use in (check_plan, run_plan):
-        with pytest.raises(ss.ParameterError, match=words):
+        with refused(ss.ParameterError, code=code, path=path):
             use(plan)
     assert not (tmp_path / "l.ledger").exists()
 
 
 @pytest.mark.parametrize("folder", ["l.ledger", "l.ledger-journal", "l.ledger-wal", "l.ledger-shm"])
 def test_the_folder_is_not_a_file_of_the_ledger(plan_of, tmp_path, folder):
-    refused(plan_of(folder), tmp_path, "is the ledger, or a file that it needs; choose another folder")
+    both_refuse(plan_of(folder), tmp_path, "conflict", "output", "folder")
 
 
 def test_the_folder_is_not_the_report(plan_of, tmp_path):
-    refused(plan_of("o.html", output='report = "o.html"'), tmp_path, "would be written over the folder of the tables")
+    both_refuse(plan_of("o.html", output='report = "o.html"'), tmp_path, "conflict", "output", "report")
 
 
 @pytest.mark.parametrize("length", [245, 300])
 def test_names_that_are_too_long_in_a_new_folder(plan_of, tmp_path, length):
-    refused(plan_of(table="c" * length), tmp_path, "File name too long")
+    both_refuse(plan_of(table="c" * length), tmp_path, "unwritable", "output", "folder")
 
 
 def test_a_long_name_of_a_report_in_a_new_folder(plan_of, tmp_path):
-    refused(plan_of(output=f'report = "out/{"r" * 249}.html"'), tmp_path, "File name too long")
+    both_refuse(plan_of(output=f'report = "out/{"r" * 249}.html"'), tmp_path, "unwritable", "output", "report")
 
 
 def test_levels_are_not_read_from_the_records(plan_of, tmp_path):
     more = '[[hierarchies]]\ncolumn = "state"\nfile = "d.csv"\nlevels = ["firm"]'
     more += '\n[tables.firms]\nrollup = "cells"\nby = ["firm"]'
-    refused(plan_of(more=more), tmp_path, r"line \d+, hierarchies.0.*: .*is a file of the data")
+    both_refuse(plan_of(more=more), tmp_path, "not-public", "hierarchies", 0)
 
 
 def test_code_lists_are_not_read_from_the_records(plan_of, tmp_path):
     more = '[publication]\ntitle = "T"\nsource = "S"\nresearch = "pub.csv"\ncodes = { state = "d.csv" }'
-    refused(plan_of(more=more), tmp_path, "is a file of the data. Which labels occur in the data may reveal records")
+    both_refuse(plan_of(more=more), tmp_path, "not-public", "publication")
 
 
 def test_a_class_that_is_not_registered_is_refused(tmp_path):
@@ -82,7 +83,7 @@ def test_a_class_that_is_not_registered_is_refused(tmp_path):
 
     session = ss.Session(pa.table({"x": [1]}), ledger=tmp_path / "l.ledger")
     for options in ({"columns": {"x": Other(sigma=1e-3)}}, {"columns": {}, "count": Other(sigma=1)}):
-        with pytest.raises(ss.ParameterTypeError, match="needs a registered mechanism, but Other has the kind 'gauss"):
+        with refused(ss.ParameterTypeError):
             session.sum(**options)
 
 
@@ -118,12 +119,13 @@ def test_a_release_is_finished_from_the_file_that_can_be_read(plan_of, tmp_path,
     [("a\\u0000b", ""), ("out", '[[hierarchies]]\ncolumn = "state"\nfile = "a\\u0000"\nlevels = ["x"]')],
 )
 def test_null_characters(plan_of, folder, more):
-    with pytest.raises(ss.PlanError, match="which cannot have a null character"):
+    with refused(ss.PlanError, code="plan") as caught:
         plan_of(folder, more=more)
+    assert caught.value.mistakes[0].path == (("hierarchies", 0, "file") if more else ("output", "folder"))
 
 
 def test_huge_integers(plan_of):
-    with pytest.raises(ss.PlanError, match="is not TOML"):
+    with refused(ss.PlanError, code="syntax"):
         plan_of(more=f"x = {'1' * 5000}")
 
 
@@ -132,7 +134,7 @@ def test_a_folder_with_files_of_two_releases(tmp_path):
     request = {"a": ss.Sums({"x": ss.Gaussian(sigma=1)}), "b": ss.Sums({"x": ss.Gaussian(sigma=1)})}
     session.release(request).to_csv(tmp_path / "both")
     session.release(request).to_parquet(tmp_path / "both")
-    with pytest.raises(ss.EngineError, match="has files of two releases"):
+    with refused(ss.EngineError):
         ss.read_release(tmp_path / "both")
     (tmp_path / "both" / "a.csv.json").unlink()  # a CSV file without facts is for readers
     (tmp_path / "both" / "b.csv.json").unlink()

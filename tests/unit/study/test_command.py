@@ -10,14 +10,14 @@ from slowscale.cli.app import main
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ("--quick --repetitions 5", 2, "--quick or --repetitions"),
-        ("--value x", 2, "need --data"),
-        ("--data t.csv", 2, "--data needs --value and --by"),
+        ("--quick --repetitions 5", 2, "--quick excludes --repetitions"),
+        ("--value x", 2, "--data, --value and --by go together"),
+        ("--data t.csv", 2, "--data, --value and --by go together"),
         ("--data t.csv --value y --by g", 2, "value must name columns of the data, got 'y'; there are g, x"),
         ("--data t.csv --value x --by g", 3, "none below 0"),
         ("--data no.csv --value x --by g", 2, "no.csv"),
-        ("--loss 5 --loss 0", 2, "--loss: loss must be from 0.1 to 10000, got 0"),
-        ("--loss nan", 2, "--loss: loss must be from 0.1 to 10000, got nan"),
+        ("--loss 5 --loss 0", 2, "--loss must be from 0.1 to 10000, got 0"),
+        ("--loss nan", 2, "--loss must be from 0.1 to 10000, got nan"),
         ("--out t.csv", 2, "t.csv is a file"),
     ],
 )
