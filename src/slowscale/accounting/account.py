@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 
 from slowscale.accounting.caps import Total, check, check_at, coefficients
-from slowscale.accounting.charge import Charge
-from slowscale.accounting.composition import total_of
+from slowscale.accounting.charge import Charge, Spent, total_of
 from slowscale.accounting.record import ANY, COUNT, check_column_name, folded
-from slowscale.accounting.spent import Spent
 from slowscale.core.errors import CapError, ParameterError, ParameterTypeError
 from slowscale.policy import ZCDP, Policy
 

@@ -1,16 +1,33 @@
-"""Charges: what one release costs, as one value that accounts, ledgers and refusals use."""
+"""Charges: what one release costs, and the total of all charges.
+
+The total follows by sequential and parallel composition (Lemmas PRzCDP-seq and -par).
+"""
 
 import json
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import repeat
+from itertools import product, repeat
 from typing import Any
 
-from slowscale.accounting.explanation import Loss
-from slowscale.accounting.record import RecordPolicy, Term, folded, read_if_any, read_policies
+import numpy as np
+
+from slowscale.accounting.explanation import Explanation, Loss, as_lines, at_most, explain, worst
+from slowscale.accounting.record import COUNT, Parallel, RecordPolicy, Term, folded, read_if_any, read_policies
+from slowscale.accounting.sizes import (
+    NUMBERS_OF_RECORDS,
+    RecordSize,
+    SizesLike,
+    assumed_count,
+    default_sizes,
+    read_sizes,
+    sizes_in,
+)
 from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.markup import html_text
+from slowscale.core.typing import Record
 from slowscale.mechanisms import Mechanism
 from slowscale.policy import PURE, ZCDP
 
@@ -239,3 +256,165 @@ def _covers(pure: RecordPolicy, policy: RecordPolicy) -> bool:
     """Whether a pure policy has, for each of its columns, as many terms as the policy: then no term is left out."""
     found, wanted = (Counter(column for column, _ in one.terms) for one in (pure, policy))
     return all(wanted[column] == count for column, count in found.items())
+
+
+# What a record was exposed to: parts with independent noise, each with the number of times it was released.
+Pieces = tuple[tuple[Piece, int], ...]
+
+
+@dataclass(frozen=True)
+class Spent(RecordPolicy):
+    """What a record may have lost through all releases so far. Call it on a record, or print it.
+
+    Attributes
+    ----------
+    releases
+        The number of releases.
+    protects
+        The column that identifies the entity of a record, or None if single records are protected.
+    pure_policy
+        The same loss as PRDP, or None if a release has no pure guarantee.
+    pieces
+        The pieces that the total consists of, for each combination of parts that a record may be in. Empty if there are
+        too many combinations, or if the pieces are not known.
+    tables
+        The number of tables with independent noise, which may be larger than that of releases: one release may be of a
+        set of tables.
+    """
+
+    releases: int = 0
+    protects: str | None = None
+    pure_policy: RecordPolicy | None = None
+    pieces: tuple[Pieces, ...] = ()
+    tables: int = 0
+
+    def entity(self, cells: Sequence[Record]) -> float:
+        """Return what an entity may have lost through one release; several releases may have different cells."""
+        if self.releases > 1:
+            raise ParameterError(
+                "cells",
+                allowed=f"those of one release, but there were {self.releases}",
+                remedy="add up release.policy.entity(cells) over the releases, each with its own cells",
+            )
+        if self.tables > 1:
+            raise ParameterError(
+                "cells",
+                allowed=f"those of one table, but {self.tables} tables were drawn",
+                remedy='use the set that was released: set.entity({"table": cells, …}), each table with its own cells',
+            )
+        return super().entity(cells)
+
+    def __str__(self) -> str:
+        return self.describe()
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
+
+    def describe(self, sizes: SizesLike = ()) -> str:
+        """Return as text what records of these sizes may have lost. The default sizes are powers of ten.
+
+        Parameters
+        ----------
+        sizes
+            Example records, as in `Release.report`: {"median firm": {"emp": 12}, "largest firm": 4e10}, or numbers such
+            as [100, 1e6].
+        """
+        stated = read_sizes(sizes) if len(sizes) else ()
+        if not self.releases:
+            return "No release has been charged to this account yet."
+        thing = "record" if self.protects is None else self.protects
+        size = "its size" if self.protects is None else "its total in a cell, and adds up over its cells"
+        amounts = [column for column in self.columns if column != COUNT]
+        derived = default_sizes([(self.column(column), None) for column in amounts])
+        shown = stated or (derived if amounts or not self.columns else NUMBERS_OF_RECORDS)
+        lines = [
+            f"{self.releases} {'release' if self.releases == 1 else 'releases'} so far.",
+            f"What a {thing} may have lost in all depends on {size}. In PRzCDP, column by column:"
+            if self.columns
+            else f"Every {thing} may have lost the same.",
+        ]
+        for column in self.columns:
+            policy = self.column(column)
+            losses = [
+                f"{at_most(policy(value))} at {one.words(column)}"
+                for one in sizes_in(column, shown)
+                if (value := one.value(column)) is not None
+            ]
+            lines.append(f"  {column}: {', '.join(losses) or 'no size is stated'}")
+        counts = self.column(None)(0)
+        if counts:
+            how = "being counted or ranked" if self.column(None).by_rank else "being counted"
+            lines.append(f"  {how}: {at_most(counts)} for every record")
+        lines += [*self._totals_in_words(shown), *assumed_count(self.protects, self.columns, shown)]
+        if self.columns and not stated:
+            lines.append("These sizes follow from the policies, not from the records: the largest may be larger.")
+        if self.pure_policy is not None:
+            lines.append(f"There is also a pure guarantee (PRDP): {self.pure_policy}")
+        return "\n".join(lines)
+
+    def explain(self, size: RecordSize) -> Explanation | None:
+        """Return what an example record may have lost in all and what that means, or None if a column has no value.
+
+        If some releases are about parts of the records, it is the worst case over the parts that a record may be in.
+        """
+        record = size.record(self.columns)
+        if record is None:
+            return None
+        with np.errstate(all="ignore"):
+            pieces = self.pieces or (((Piece(self, self.pure_policy), 1),),)
+            return worst([explain([piece.loss(record, times) for piece, times in some]) for some in pieces])
+
+    def _totals_in_words(self, sizes: Sequence[RecordSize]) -> list[str]:
+        known = [(size.name, found) for size in sizes if (found := self.explain(size)) is not None]
+        if not known:
+            return ["No size has a value for every column, so totals over the columns are not shown."]
+        if not self.columns:
+            known = [("every record", known[0][1])]
+        return ["All columns together:", *as_lines(known, self.protects or "record", self.protects is not None)]
+
+
+MOST_COMBINATIONS = 16  # of parts that a record may be in, for which what was drawn is kept apart
+
+
+def total_of(charges: list[Charge]) -> Spent:
+    """Return what a record may have lost through all charges."""
+    pures = [(charge, charge.pure_policy) for charge in charges if charge.pure_policy is not None]
+    pure = _composed(pures) if charges and len(pures) == len(charges) else None
+    total = _composed([(charge, charge.policy) for charge in charges])
+    protects = charges[0].protects if charges else None
+    tables = sum(charge.tables for charge in charges)
+    return Spent(total.terms, total.parallel, total.filtered, len(charges), protects, pure, _pieces(charges), tables)
+
+
+def _composed(charges: list[tuple[Charge, RecordPolicy]]) -> RecordPolicy:
+    """Return the policy of all charges: those about labels of a column compose in parallel, the rest in sequence."""
+    terms = [term for charge, policy in charges if charge.by is None for term in policy.terms]
+    parallel = [one for charge, policy in charges if charge.by is None for one in policy.parallel]
+    parts: dict[str, dict[Any, list[RecordPolicy]]] = {}
+    for charge, policy in charges:
+        for label in charge.labels:
+            parts.setdefault(charge.by or "", {}).setdefault(label, []).append(policy)
+    for by, found in parts.items():
+        parallel.append(Parallel(by, tuple((label, _in_sequence(policies)) for label, policies in found.items())))
+    return RecordPolicy(tuple(terms), tuple(parallel), any(policy.filtered for _, policy in charges))
+
+
+def _pieces(charges: list[Charge]) -> tuple[Pieces, ...]:
+    """Return what a record may have been exposed to, for each combination of parts; () if there are too many."""
+    always: Counter[Piece] = Counter()
+    parts: dict[str, dict[Any, Counter[Piece]]] = {}
+    for charge in charges:
+        if charge.by is None:
+            always.update(charge.pieces)
+        for label in charge.labels:
+            parts.setdefault(charge.by or "", {}).setdefault(label, Counter()).update(charge.pieces)
+    choices = [{frozenset(one.items()): one for one in found.values()}.values() for found in parts.values()]
+    if math.prod(map(len, choices)) > MOST_COMBINATIONS:
+        return ()
+    return tuple(tuple(sum(chosen, start=always.copy()).items()) for chosen in product(*choices))
+
+
+def _in_sequence(policies: list[RecordPolicy]) -> RecordPolicy:
+    terms = tuple(term for policy in policies for term in policy.terms)
+    parallel = tuple(one for policy in policies for one in policy.parallel)
+    return RecordPolicy(terms, parallel, any(policy.filtered for policy in policies))

@@ -1,4 +1,4 @@
-"""The entries of a ledger: frozen values, and the JSON text in which they are stored.
+"""The entries of a ledger: frozen values, the JSON text in which they are stored, and their description for people.
 
 The hash chain covers the text of an entry, so an entry that was read keeps its text, and `to_dict` returns exactly what
 is in the file.
@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from slowscale.accounting.account import check_caps
 from slowscale.accounting.charge import Charge
 from slowscale.core.errors import LedgerError, ParameterTypeError, SlowscaleError
+from slowscale.mechanisms.charged import accounting_in_words
 from slowscale.policy import Policy
 
 
@@ -202,3 +203,33 @@ def _text(entry: Mapping[str, Any], name: str) -> str:
 def _part(charge: Charge) -> dict[str, Any]:
     part = {"by": charge.by, "labels": list(charge.labels), "label_kind": charge.kind}
     return {**part, "derived": dict(charge.derived)} if charge.derived else part
+
+
+def entry_in_words(entry: Mapping[str, Any]) -> str:
+    """Return an entry of a ledger's history as text."""
+    try:
+        return _in_words(entry)
+    except (KeyError, TypeError, ValueError, AttributeError):  # facts are whatever was charged with them
+        return f"an entry of the kind {entry['kind']}, which this version of slowscale cannot describe"
+
+
+def _in_words(entry: Mapping[str, Any]) -> str:
+    if entry["kind"] == "charge":
+        facts = entry["facts"]
+        drawn = [table for table in facts.get("tables", {}).values() if table.get("rollup") is None]
+        columns = [f"{name} by {column['described']}" for table in drawn for name, column in table["columns"].items()]
+        for quantiles in [table["quantiles"] for table in drawn if "quantiles" in table]:
+            columns.append(f"the quantiles {', '.join(map(str, quantiles['at']))} of {quantiles['column']}")
+        words = f"release {facts.get('id', '')}: {', '.join(columns) or facts.get('formula', '')}"
+        if len(facts.get("tables", {})) > 1:
+            words = f"{words}, in the tables {', '.join(facts['tables'])}"
+        accounting = facts.get("accounting")  # a charge that no session made has none
+        return words if accounting is None else f"{words}; {accounting_in_words(accounting)}"
+    if entry["kind"] == "cap":
+        cap = Policy.from_dict(entry["cap"])
+        return f"the cap on {entry['column']} was changed to {cap}: {entry['reason']}"
+    if entry["kind"] == "attempt":
+        return f"refused or failed: {entry['error']['type']}: {entry['error']['message']}"
+    dataset = f" for the data set {entry['dataset']}" if "dataset" in entry else ""
+    caps = f"with caps on {', '.join(entry['caps'])}" if entry["caps"] else "without caps"
+    return f"the ledger was made{dataset}, {caps}"

@@ -11,22 +11,119 @@ it was opened. The journal is found by the name of the file, so a file with a se
 the file alone) is refused. Symbolic links are resolved: they lead to the same ledger.
 """
 
+import hashlib
 import os
+import re
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from slowscale.accounting.account import Account
-from slowscale.accounting.chain import FIRST_HASH, chain_problems, link_hash
 from slowscale.accounting.entries import CapRaised, Charged, Created, Entry, read_entry, serialized, text_of
-from slowscale.accounting.names import check_no_journal, check_one_name
 from slowscale.core.errors import LedgerError, SlowscaleError
 from slowscale.core.files import move_new, new_file, sync_folder
 from slowscale.policy import Policy
+
+FIRST_HASH = "0" * 64  # the hash before the first entry
+
+
+def link_hash(before: str, number: int, payload: str) -> str:
+    """Return the hash of an entry, computed from the hash before it, its number and its text."""
+    return hashlib.sha256(f"{before}\n{number}\n{payload}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def chain_problems(
+    rows: Sequence[tuple[int, str, str]],
+    top: Sequence[tuple[int, str]],
+    head: Mapping[str, Any] | None,
+) -> list[str]:
+    """Return the problems of a ledger file, given its entries (number, text, hash) and its stored head (number, hash).
+
+    If an earlier `head` is given, it must still be in the chain.
+    """
+    problems: list[str] = []
+    before, place, seen = FIRST_HASH, 0, {}
+    for number, payload, stored in rows:
+        place += 1
+        if number != place:
+            problems.append(f"entry {place} is missing")
+            place = number
+        if link_hash(before, number, payload) != stored:
+            problems.append(f"entry {number} was changed, or an entry before it")
+        before = seen[number] = stored
+        try:
+            read_entry(payload)
+        except SlowscaleError as error:
+            problems.append(f"entry {number} cannot be read: {error}")
+    if top != [(place, before)]:
+        problems.append(
+            "the newest entry is not the one that was written last: entries were removed from the end, or added"
+        )
+    if head is not None and seen.get(head["entry"]) != head["hash"]:
+        problems.append(f"entry {head['entry']} does not have the hash that was given: entries were removed or changed")
+    return problems
+
+
+MOUNTS = Path("/proc/self/mountinfo")
+JOURNALS = ("-wal", "-shm", "-journal")  # endings of the files that SQLite keeps beside a database
+
+
+def check_one_name(path: Path) -> None:
+    """Raise if the file has a second name, by which the journal of a crashed writer would not be found."""
+    real = Path(os.path.realpath(path))
+    if os.stat(real).st_nlink > 1:
+        _remove_unfinished(real)
+        if os.stat(real).st_nlink > 1:
+            raise LedgerError(
+                f"ledger {path}",
+                "has a hard link: a ledger must have one name, so that every program finds the same journal",
+                remedy="remove the other name (find it with find -samefile), or use a symbolic link instead",
+            )
+    if str(real) in _mount_points():
+        raise LedgerError(
+            f"ledger {path}",
+            "is a mount point: if a single file is mounted, SQLite cannot find its journal",
+            remedy="mount the folder that contains the ledger, not the file",
+        )
+
+
+def check_no_journal(path: Path) -> None:
+    """Raise if SQLite's files of another ledger are beside the path at which a ledger is to be created."""
+    for ending in JOURNALS:
+        # If the ledger exists now, another process has created it and may be writing to it.
+        if os.path.lexists(f"{path}{ending}") and not os.path.lexists(path):
+            raise LedgerError(
+                f"{path}{ending} was left behind by a ledger that no longer exists",
+                remedy="restore that ledger, or remove this file",
+            )
+
+
+def _mount_points() -> set[str]:
+    """Return all mount points that this process sees; an empty set if the system does not list them."""
+    try:
+        lines = os.fsdecode(MOUNTS.read_bytes()).split("\n")
+    except OSError:
+        return set()
+    # The fifth field is the mount point, in which blanks and backslashes are octal escapes.
+    points = (line.split(" ")[4] for line in lines if line)
+    return {re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point) for point in points}
+
+
+def _remove_unfinished(path: Path) -> None:
+    """Remove the temporary name of a new ledger, if the process that created it was stopped before it could."""
+    place = os.stat(path)
+    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{12}}")
+    with os.scandir(path.parent) as entries:
+        for entry in entries:
+            if name.fullmatch(entry.name):
+                with suppress(FileNotFoundError):  # another process removed it first
+                    if os.path.samestat(os.lstat(entry.path), place):
+                        os.unlink(entry.path)
+
 
 APPLICATION = 0x736C6F77  # "slow": the application that a SQLite file belongs to
 SCHEMA = 1

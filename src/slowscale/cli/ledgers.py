@@ -44,7 +44,7 @@ def show(path: LedgerFile, as_json: AsJson = False) -> None:
 
 def history(path: LedgerFile, as_json: AsJson = False) -> None:
     """List all entries: releases with their accounting, refusals and changes of caps, with their times."""
-    from slowscale.accounting.history import entry_in_words
+    from slowscale.accounting.entries import entry_in_words
 
     entries = _open_ledger(path).history()
     if as_json:

@@ -25,9 +25,9 @@ from helpers.bitsources import Recorded
 import slowscale as ss
 from slowscale import policy as policies
 from slowscale.accounting import Account, Charge, Loss, Spent, account, explain, storage
-from slowscale.accounting.chain import link_hash
 from slowscale.accounting.charge import Piece
 from slowscale.accounting.sizes import read_sizes
+from slowscale.accounting.storage import link_hash
 from slowscale.core.numbers import format_number
 from slowscale.policy import ConstantPolicy
 
@@ -1196,12 +1196,12 @@ def test_mount_points_are_read(path, tmp_path, monkeypatch):
     mounts = tmp_path / "mountinfo"
     mounted = str(spaced).replace(" ", "\\040")
     mounts.write_text(f"22 1 8:1 / / rw - ext4 /dev/sda rw\n23 22 8:1 /x {mounted} rw - ext4 /dev/sda rw\n")
-    monkeypatch.setattr("slowscale.accounting.names.MOUNTS", mounts)
+    monkeypatch.setattr("slowscale.accounting.storage.MOUNTS", mounts)
     for name in (spaced, tmp_path / "link"):
         with pytest.raises(ss.LedgerError, match=r"is a mount point: .* mount the folder that contains the ledger"):
             ss.Ledger(name)
     ss.Ledger(path)
-    monkeypatch.setattr("slowscale.accounting.names.MOUNTS", tmp_path / "none")  # a system without that list
+    monkeypatch.setattr("slowscale.accounting.storage.MOUNTS", tmp_path / "none")  # a system without that list
     ss.Ledger(spaced)
 
 

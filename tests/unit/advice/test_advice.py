@@ -9,9 +9,9 @@ import pytest
 from helpers.advice import advantage, fine_grid, random_problem
 
 import slowscale as ss
-from slowscale.advice.accuracy import Accuracy, half_width
 from slowscale.advice.advising import RARE_RATIO
 from slowscale.advice.searching import efficient, regrets
+from slowscale.advice.shapes import Accuracy, half_width
 
 TAX = {"p10": 9_982, "median": 268_689, "p90": 5_697_947, "p99": 113_281_480, "max": 39_065_768_707}
 HALF = 1.9e6

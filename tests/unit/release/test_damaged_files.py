@@ -15,8 +15,8 @@ import pytest
 from helpers.bitsources import Recorded
 
 import slowscale as ss
-from slowscale.accounting.chain import FIRST_HASH, link_hash
-from slowscale.accounting.history import entry_in_words
+from slowscale.accounting.entries import entry_in_words
+from slowscale.accounting.storage import FIRST_HASH, link_hash
 from slowscale.release.facts import Facts
 from slowscale.release.files import METADATA
 

@@ -41,7 +41,7 @@ async def show(request: Request) -> Response:
 def history(workbench: Workbench) -> list[dict[str, Any]]:
     """Return the entries of the plan's ledger, the newest first."""
     from slowscale.accounting import Ledger
-    from slowscale.accounting.history import entry_in_words
+    from slowscale.accounting.entries import entry_in_words
 
     ledger = workbench.draft.get("ledger", "path", default="")
     if not ledger:

@@ -10,8 +10,7 @@ from helpers.shapes import Bent, Smooth, brute_delta, brute_power
 from scipy import special
 
 import slowscale as ss
-from slowscale.accounting.attackers.pairs import GaussianPair
-from slowscale.accounting.attackers.shifted import ShiftedPair
+from slowscale.accounting.pairs import GaussianPair, ShiftedPair
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise
 
 RATES = np.array([1e-6, 0.001, 0.01, 0.05, 0.2, 0.5, 0.8, 0.99, 0.9999])
