@@ -611,30 +611,36 @@ def test_a_cap_is_raised(tmp_path):
     command = ["ledger", "set-cap", "l", "EMP", "--mechanism", "gaussian", "--param", "sigma=10"]
     reason = ["--reason", "a second year"]
     before = run("ledger", "history", "l", folder=tmp_path).stdout
-    assert "the ledger was made for the data set cbp, with caps on *, emp" in before
+    assert "the ledger was created for the data set cbp, with caps on *, emp" in before
     refused = run(*command, *reason, "--times", 3, folder=tmp_path, code=6)
     assert "pass --yes" in refused.stderr
     for words in ("now: 2·(Δ² / (2·10²))", "3·(Δ² / (2·10²))", "The new cap is nowhere lower than the old one."):
         assert words in refused.stdout
     for options, words in [
         ([], "Missing option '--reason'"),
-        (["--reason", " "], "--reason must say in words why"),
+        (["--reason", " "], "--reason must be text that says why"),
         ([*reason, "--times", 0], "--times: must be greater than or equal to 1"),
         ([*reason, "--param", "j=1"], "--param j: there is no such parameter; there are sigma, p"),
         ([*reason, "--param", "k=4"], "mechanism gaussian has no parameter k; it has sigma"),
     ]:
         assert words in run(*command, *options, "--yes", folder=tmp_path, code=2).stderr
-    wrong = ["ledger", "set-cap", "l", "pay", *command[4:], *reason, "--yes"]
-    assert "'pay' has no cap of its own; the ledger has caps on *, emp" in run(*wrong, folder=tmp_path, code=2).stderr
+    further = ["ledger", "set-cap", "l", "pay", *command[4:], *reason]
+    refused = run(*further, folder=tmp_path, code=6)
+    assert "pay has no cap yet, and is limited by the cap on all columns without a separate one" in refused.stdout
+    assert "The ledger has caps on *, emp." in refused.stdout
     assert run("ledger", "history", "l", folder=tmp_path).stdout == before
     lower = run(*command, *reason, "--times", 1, "--plus", 0.1, "--yes", folder=tmp_path).stdout
     assert "The new cap is LOWER than the old one for records above 4.47, and higher for records below" in lower
     assert ss.Ledger(tmp_path / "l").caps["emp"](10) == pytest.approx(0.6)
     history = run("ledger", "history", "l", folder=tmp_path).stdout
-    assert "the cap on emp was changed to Δ² / (2·10²) + 0.1: a second year" in history
+    assert "the cap on emp was set to Δ² / (2·10²) + 0.1: a second year" in history
     shown = run("ledger", "show", "l", folder=tmp_path).stdout
     assert shown.startswith("Data set: cbp.\n")
     assert "from 2·(Δ² / (2·10²)) to Δ² / (2·10²) + 0.1: a second year" in shown
+    assert "set the cap on pay in l" in run(*further, "--yes", folder=tmp_path).stdout
+    assert (
+        "the cap on pay was set to Δ² / (2·10²): a second year" in run("ledger", "history", "l", folder=tmp_path).stdout
+    )
     assert json.loads(run("ledger", "show", "l", "--json", folder=tmp_path).stdout)["dataset"] == "cbp"
 
 

@@ -63,8 +63,8 @@ def guesses(prior: float, correct: float, bound: str = "at most", note: str = ""
     return f"The best guess, starting from {percent(prior)}, {_often('is right', correct, bound, note)}."
 
 
-EXAMPLE_ALARMS = 0.05  # the rate of false alarms that people are told about
-EVEN = 0.5  # the prior probability that people are told about
+EXAMPLE_ALARMS = 0.05  # the rate of false alarms in reports
+EVEN = 0.5  # the prior probability in reports
 
 
 @dataclass(frozen=True)
@@ -280,20 +280,25 @@ def attacker(
                 "mechanism", allowed="a mechanism such as ss.Gaussian(sigma=10), or a list of them", given=one
             )
     if not mechanisms:
-        raise ParameterError("mechanism", allowed="at least one mechanism, got an empty list")
+        raise ParameterError("mechanism", "must be at least one mechanism", code="empty")
     if (influence is None) == (values is None):
         raise ParameterTypeError(
-            "give either influence, to ask whether a record is there, or values=(one, other), to ask which it has"
+            "influence" if values is None else "values",
+            "excludes `influence`" if influence is not None else "is missing",
+            code="missing" if values is None else "conflict",
+            remedy="give either `influence`, to ask whether a record is there, or `values`, to ask which one it has",
         )
     name, given = ("values", values) if influence is None else ("influence", influence)
     each: list[Any] = list(given) if several and isinstance(given, list | tuple | np.ndarray) else [given]
     if len(each) != len(mechanisms):
-        raise ParameterError(name, f"must have one entry for each of the {len(mechanisms)} mechanisms", given=len(each))
-    found = (
-        Attacker(mechanisms, influences=tuple(_influence(one) for one in each))
-        if influence is not None
-        else Attacker(mechanisms, values=tuple(_two_values(one) for one in each))
-    )
+        raise ParameterError(name, allowed=f"one entry for each of the {len(mechanisms)} mechanisms", given=len(each))
+    if influence is not None:
+        sizes = tuple(as_number("influence", one, "a number >= 0") for one in each)
+        if wrong := [one for one in sizes if not 0 <= one < math.inf]:
+            raise ParameterError("influence", allowed="a finite number >= 0", given=wrong[0])
+        found = Attacker(mechanisms, influences=sizes)
+    else:
+        found = Attacker(mechanisms, values=tuple(_two_values(one) for one in each))
     found._pairs  # noqa: B018 - raises here if a mechanism or a value is not allowed
     return found
 
@@ -332,7 +337,7 @@ def _transforming(mechanism: Mechanism) -> Policy:
     """Return the policy of a transformation. What is published is computed from f(q + a) + N(0, σ²)."""
     if not isinstance(mechanism, TransformationMechanism):
         raise ParameterTypeError(
-            "mechanism", allowed=f"an additive mechanism or a transformation, got a {type(mechanism).__name__}"
+            "mechanism", allowed="an additive mechanism or a transformation", given=type(mechanism)
         )
     return mechanism.policy
 
@@ -342,19 +347,12 @@ def _gaussian(loss: float) -> GaussianPair:
     return GaussianPair(math.sqrt(2 * loss))
 
 
-def _influence(value: Any) -> float:
-    number = as_number("influence", value, "a number >= 0")
-    if not 0 <= number < math.inf:
-        raise ParameterError("influence", allowed="a finite number >= 0", given=value)
-    return number
-
-
 def _two_values(pair: Any) -> tuple[float, float]:
     if not isinstance(pair, list | tuple | np.ndarray) or len(pair) != 2:
         raise ParameterTypeError("values", allowed="two numbers such as (100, 110)", given=pair)
     one, other = (as_number("values", value) for value in pair)
     if not (math.isfinite(one) and math.isfinite(other)):
-        raise ParameterError("values", allowed=f"finite numbers, got {one} and {other}")
+        raise ParameterError("values", allowed="finite numbers", given=(one, other))
     return one, other
 
 

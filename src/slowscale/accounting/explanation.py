@@ -118,7 +118,7 @@ def _probability(name: str, value: float) -> float:
     return number
 
 
-DELTA, DELTA_WRITTEN = 1e-6, "10⁻⁶"  # δ of the (ε, δ) that people are told
+DELTA, DELTA_WRITTEN = 1e-6, "10⁻⁶"  # δ of the (ε, δ) in reports
 MOST_COMPOSED = 32  # noises that are not Gaussian; to compose so many takes about 0.4 seconds
 BOUND = "bound from the loss"
 TITLES = {
@@ -155,7 +155,7 @@ class Loss:
 
     @staticmethod
     def of(rho: float, pure: float | None, policy: Policy, mechanism: Mechanism | None, influence: float) -> "Loss":
-        """Return the loss by a mechanism, or by one of which only the policy is known.
+        """Return the loss by a mechanism, or by one with a known policy only.
 
         To an attacker, a transformation with a user function is Gaussian noise with the same PRzCDP loss.
         """
@@ -261,7 +261,11 @@ def explain(losses: Sequence[Loss]) -> Explanation:
     if composed:
         found = _composed(tuple(pair for pair, times in known for _ in range(times)))
     if bound:
-        found = np.minimum(found, _bounds(losses))
+        # Either all losses are counted as PRzCDP, or all that have a pure guarantee are counted as pure.
+        finite = [loss.pure for loss in losses if loss.pure is not None and math.isfinite(loss.pure)]
+        rest = [loss.rho for loss in losses if loss.pure is None or not math.isfinite(loss.pure)]
+        choices = _bounds(0.0, rho), _bounds(_total(finite), _total(rest))
+        found = np.minimum(found, np.min(choices, axis=0))
     guessed, detected, least = found.tolist()
     return Explanation(tuple(losses), rho, pure, guessed, detected, least, bound)
 
@@ -287,18 +291,7 @@ def worst(found: Sequence[Explanation]) -> Explanation:
     )
 
 
-def _bounds(losses: Sequence[Loss]) -> Array:
-    """Return bounds from the losses alone, on the best guess, the power and ε: the smallest of each.
-
-    Either all losses are counted as PRzCDP, or all are counted as pure that have such a guarantee.
-    """
-    pures = [loss.pure for loss in losses if loss.pure is not None and math.isfinite(loss.pure)]
-    rest = [loss.rho for loss in losses if loss.pure is None or not math.isfinite(loss.pure)]
-    choices = (0.0, _total(loss.rho for loss in losses)), (_total(pures), _total(rest))
-    return np.min([_bounds_by(pure, rho) for pure, rho in choices], axis=0)  # type: ignore[no-any-return]
-
-
-def _bounds_by(pure: float, rho: float) -> tuple[float, float, float]:
+def _bounds(pure: float, rho: float) -> tuple[float, float, float]:
     """Return bounds on the best guess, the power and ε, by a PRDP loss and a PRzCDP loss of other noise."""
     if not (math.isfinite(pure) and math.isfinite(rho)):
         return 1.0, 1.0, math.inf

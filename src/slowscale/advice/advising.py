@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slowscale.accounting.sizes import names_the_largest
+from slowscale.accounting.sizes import RecordSize, check_largest, names_the_largest
 from slowscale.advice.searching import SMALL_LOSS, LeastError, LeastLosses, efficient, ranks, regrets
 from slowscale.advice.shapes import COMMON, RARE, TYPICAL, Accuracy, half_width
-from slowscale.core.errors import CalibrationError, ParameterError, ParameterTypeError, ScaleWarning
+from slowscale.core.errors import CalibrationError, ParameterError, ParameterTypeError, ScaleWarning, Shown
 from slowscale.core.markup import html_text
 from slowscale.core.numbers import format_number
 from slowscale.core.parameters import as_number, level_quantile
@@ -93,10 +93,12 @@ class Candidate:
         promise = getattr(self.mechanism, "promise", None)
         points = promise.points if isinstance(promise, PointsPolicy) else ()
         shown = [f"{format_number(size)}: {format_number(loss)}" for size, loss in points]
+        p = getattr(self.mechanism, "p", None)
+        usual = math.nan if p is None else math.exp(p - 1)  # the offset of a polylog, unless another one is chosen
         shown += [
             f"{name}={format_number(value)}"
             for name, value in self.mechanism.to_dict().items()
-            if not isinstance(value, str | Mapping) and not (name == "a" and _usual_offset(self.mechanism, value))
+            if not isinstance(value, str | Mapping) and not (name == "a" and math.isclose(value, usual, rel_tol=1e-9))
         ]
         return f"{type(self.mechanism).__name__}({', '.join(shown)})".replace("\u00a0", "")
 
@@ -110,11 +112,6 @@ class Candidate:
             "efficient": self.efficient,
             "regret": self.regret,
         }
-
-
-def _usual_offset(mechanism: Mechanism, a: float) -> bool:
-    p = getattr(mechanism, "p", None)
-    return p is not None and math.isclose(a, math.exp(p - 1), rel_tol=1e-9)
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,9 +226,10 @@ class Advice:
         sizes = list(map(format_number, self.records.values()))
         tight = [list(map(format_number, row.tight)) for row in self.table]
         closed = [list(map(format_number, row.closed)) for row in self.table]
+        notes = ["recommended", *("" if row.efficient else "dominated" for row in self.table[1:])]
         errors = [
-            [*(f"±{format_number(x)}" for x in (row.typical, row.common, row.rare)), self._note(row)]
-            for row in self.table
+            [*(f"±{format_number(x)}" for x in (row.typical, row.common, row.rare)), note]
+            for row, note in zip(self.table, notes, strict=True)
         ]
         blocks = [
             f"All candidates have {self.goal}." if self.wanted is None else f"All candidates keep {self.goal}.",
@@ -241,9 +239,6 @@ class Advice:
             self.reason,
         ]
         return "\n\n".join(blocks)
-
-    def _note(self, row: Candidate) -> str:
-        return "recommended" if row is self.table[0] else "" if row.efficient else "dominated"
 
 
 def _aligned(title: str, heads: list[list[str]], names: list[str], rows: list[list[str]]) -> str:
@@ -323,43 +318,51 @@ def advise(
     wanted = None if losses is None else _losses(losses, sizes)
     targets = [n for n, v in (("interval", interval), ("std", std), ("relative", relative)) if v is not None]
     if len(targets) + (wanted is not None) != 1:
+        given = [*targets, *(["losses"] if wanted is not None else [])]
         raise ParameterTypeError(
-            "give one goal: an accuracy, which is interval=…, std=… or relative=…, or losses=…",
-            remedy=f"got {' and '.join([*targets, *(['losses'] if wanted is not None else [])]) or 'none'}",
+            "the goal",
+            "must be one accuracy (`interval`, `std` or `relative`), or `losses`",
+            code="conflict" if given else "missing",
+            given=Shown(" and ".join(given) or "none"),
         )
     level_quantile(level)  # raises unless it is a level
     place = None if at is None else _positive("at", at)
     ratio = as_number("rare", rare, "a number of at least 2")
     if not ratio >= 2:
-        raise ParameterError("rare", allowed="a number of at least 2, the Gaussian has 1.7", remedy=f"got {rare}")
+        raise ParameterError("rare", allowed="a number of at least 2 (the Gaussian has 1.7)", given=rare)
     as_unit(unit)
     accuracy = Accuracy(None if std is not None else float(level), place, ratio)
     if wanted is not None:
         return _least_error(sizes, wanted, accuracy, unit)
     if relative is not None:
         if place is None:
-            raise ParameterTypeError("at", allowed="given with relative=…: the typical sum that the share is of")
+            raise ParameterTypeError(
+                "at", "is missing", code="missing", remedy="give the typical sum of which `relative` is a share"
+            )
         error = _positive("relative", relative) * place
     else:
         error = _positive(targets[0], interval if std is None else std)
     if error < float(as_unit(unit)) / 2:
         raise ParameterError(
             "unit",
-            allowed=f"finer than the wanted error of {format_number(error)}, got {unit}: results are rounded to the unit",
+            allowed=f"finer than the wanted error of {format_number(error)}",
+            given=unit,
+            remedy="results are rounded to the unit",
         )
     return _least_losses(sizes, error, accuracy, unit, targets[0])
 
 
 def _least_losses(sizes: dict[str, float], error: float, accuracy: Accuracy, unit: UnitLike, target: str) -> Advice:
     found = LeastLosses(np.array(list(sizes.values())), accuracy, error).search()
-    rows = _candidates(found, sizes, accuracy.at)
+    rows = [Candidate.of(mechanism, list(sizes.values()), accuracy.at) for mechanism in found]
     losses = np.array([row.tight for row in rows])
     if losses.min() < sys.float_info.min:
         smallest = next(iter(sizes))
         raise ParameterError(
             target,
-            f"is so large, an error of {format_number(error)} for records of {format_number(sizes[smallest])} ({smallest}), "
-            "that losses are smaller than floats can represent",
+            f"is so large, an error of {format_number(error)} for records of {format_number(sizes[smallest])} "
+            f"({smallest}), that losses are smaller than floats can represent",
+            code="too-large",
             remedy="ask for a smaller error",
         )
     order = ranks(losses)
@@ -368,7 +371,7 @@ def _least_losses(sizes: dict[str, float], error: float, accuracy: Accuracy, uni
     table = [rows[i] for i in np.argsort(np.where(front, order, order + 1e9), kind="stable")]
     table = [table[0], *sorted(table[1:], key=lambda row: (not row.efficient, row.tight[-1]))]
     _warn_if_absurd(table[0], sizes, "Ask for a smaller error")
-    goal = accuracy.words(error)
+    goal = accuracy.describe(error)
     reason = _trade(table, list(sizes), accuracy) + _beyond(sizes)
     return Advice(sizes, tuple(table), goal, reason, None, unit)
 
@@ -379,10 +382,10 @@ def _trade(table: Sequence[Candidate], names: Sequence[str], accuracy: Accuracy)
     parts = [f"Recommended: {best.name}."]
     if len(names) > 1:
         parts.append(
-            f"At no size does another candidate lose less by more than a factor of {format_number(best.regret)}, which is "
-            f"the smallest such factor. (Losses below {SMALL_LOSS} count as {SMALL_LOSS}.)"
+            f"At no size does another candidate lose less by more than a factor of {format_number(best.regret)}, which "
+            f"is the smallest such factor. (Losses below {SMALL_LOSS} count as {SMALL_LOSS}.)"
         )
-    # What the smallest record gives up is not worth a word if it loses next to nothing.
+    # The trade of the smallest record does not matter if it loses next to nothing.
     first = next((i for i, loss in enumerate(best.tight) if loss > SMALL_LOSS), len(names) - 1)
     parts += list(dict.fromkeys(_given_up(table, names, i) for i in (first, len(names) - 1)))
     parts.append(_errors(best, accuracy))
@@ -396,22 +399,19 @@ def _given_up(table: Sequence[Candidate], names: Sequence[str], i: int) -> str:
         return ""
     dearer = [max(one, SMALL_LOSS) / max(two, SMALL_LOSS) for one, two in zip(least.tight, best.tight, strict=True)]
     worst = dearer.index(max(dearer))
-    return (
-        f"The trade: at {names[i]}, {least.name} loses least, {format_number(least.tight[i])} instead of "
-        f"{format_number(best.tight[i])}, but at {names[worst]} it loses {format_number(least.tight[worst])} instead of "
-        f"{format_number(best.tight[worst])}."
-    )
+    here, there = (" instead of ".join(format_number(row.tight[j]) for row in (least, best)) for j in (i, worst))
+    return f"The trade: at {names[i]}, {least.name} loses least, {here}, but at {names[worst]} it loses {there}."
 
 
 def _errors(best: Candidate, accuracy: Accuracy) -> str:
+    half, most, nearly_all = map(format_number, (best.typical, best.common, best.rare))
     text = (
-        f"Half of the results are within ±{format_number(best.typical)} of the true sum, 95 % within ±{format_number(best.common)} "
-        f"and 99.9 % within ±{format_number(best.rare)}."
+        f"Half of the results are within ±{half} of the true sum, 95 % within ±{most} and 99.9 % within ±{nearly_all}."
     )
     if max(best.rare, best.std) > 0.9 * accuracy.rare * best.common:
         text += (
-            f" Rare errors are as large as rare={format_number(accuracy.rare)} allows; with a smaller limit they are smaller, "
-            "and losses are larger."
+            f" Rare errors are as large as rare={format_number(accuracy.rare)} allows; with a smaller limit they are "
+            "smaller, and losses are larger."
         )
     if best.mechanism._error_grows:
         assert accuracy.at is not None
@@ -425,8 +425,8 @@ def _beyond(sizes: Mapping[str, float]) -> str:
         return ""
     last = max(sizes, key=lambda name: sizes[name])
     return (
-        f" No size is named the largest: records larger than {last} ({format_number(sizes[last])}) lose more than is shown "
-        'here. Name one, such as "largest", by public knowledge or assumption, to see how much.'
+        f" No size is named the largest: records larger than {last} ({format_number(sizes[last])}) lose more than is "
+        'shown here. Name one, such as "largest", by public knowledge or assumption, to see how much.'
     )
 
 
@@ -437,7 +437,7 @@ def _least_error(sizes: dict[str, float], wanted: dict[str, float], accuracy: Ac
         raise CalibrationError(
             "losses",
             "cannot be kept by any mechanism that was tried",
-            remedy="raise the losses of the largest records, or rare",
+            remedy="raise the losses of the largest records, or `rare`",
         )
     error = accuracy.of(found[0])
     if error < float(as_unit(unit)) / 2:
@@ -445,9 +445,10 @@ def _least_error(sizes: dict[str, float], wanted: dict[str, float], accuracy: Ac
             "losses",
             f"are so large that an error of {format_number(error)} would be enough, less than half of the unit {unit}: "
             "they hardly limit what can be learned",
+            code="too-large",
             remedy="ask for smaller losses, or give a finer unit",
         )
-    rows = _candidates(found, sizes, accuracy.at)
+    rows = [Candidate.of(mechanism, list(sizes.values()), accuracy.at) for mechanism in found]
     front = efficient(np.array([row.tight for row in rows]))
     table = [replace(row, efficient=bool(e)) for row, e in zip(rows, front, strict=True)]
     best = table[0]
@@ -462,22 +463,18 @@ def _least_error(sizes: dict[str, float], wanted: dict[str, float], accuracy: Ac
     binding = max(ratios, key=lambda name: ratios[name])
     reason = (
         f"Recommended: {best.name}. No family has a smaller error: "
-        f"{accuracy.words(accuracy.of(best.mechanism))}.{second} The loss at {binding} "
+        f"{accuracy.describe(accuracy.of(best.mechanism))}.{second} The loss at {binding} "
         f"decides: a larger one would allow a smaller error. {_errors(best, accuracy)}{_beyond(sizes)}"
     )
     return Advice(sizes, tuple(table), goal, reason, wanted, unit)
-
-
-def _candidates(found: Sequence[Mechanism], sizes: dict[str, float], at: float | None) -> list[Candidate]:
-    return [Candidate.of(mechanism, list(sizes.values()), at) for mechanism in found]
 
 
 def _warn_if_absurd(best: Candidate, sizes: dict[str, float], remedy: str) -> None:
     largest = max(sizes.values())
     if best.std > ABSURD * largest:
         warnings.warn(
-            f"the recommended mechanism has a standard deviation of {format_number(best.std)}, more than 10¹² times the "
-            f"largest record ({format_number(largest)}): its results are useless. {remedy}",
+            f"the recommended mechanism has a standard deviation of {format_number(best.std)}, more than 10¹² times "
+            f"the largest record ({format_number(largest)}): its results are useless. {remedy}",
             ScaleWarning,
             stacklevel=4,
         )
@@ -495,6 +492,7 @@ def _sizes(records: Any) -> dict[str, float]:
             given=len(records),
         )
     sizes = {str(name): _positive(f"records[{str(name)!r}]", size) for name, size in records.items()}
+    check_largest([RecordSize(name, everywhere=size) for name, size in sizes.items()], argument="records")
     return dict(sorted(sizes.items(), key=lambda pair: pair[1]))
 
 
@@ -504,17 +502,21 @@ def _losses(losses: Any, sizes: dict[str, float]) -> dict[str, float]:
     for name in losses:
         if name not in sizes:
             raise ParameterError(
-                "losses", allowed=f"of names in records, which are {', '.join(sizes)}", remedy=f"got {name!r:.60}"
+                "losses",
+                "has a name that is not in `records`",
+                code="unknown-name",
+                given=name,
+                remedy=f"the names are {', '.join(sizes)}",
             )
     wanted = {name: _positive(f"losses[{name!r}]", losses[name]) for name in sizes if name in losses}
-    names = list(wanted)
-    for one, two in pairwise(names):
+    for one, two in pairwise(wanted):
         if wanted[one] > wanted[two]:
             raise ParameterError(
                 "losses",
                 f"must not fall with the size, because a larger record never loses less: {one!r} has "
-                f"{format_number(wanted[one])}, and {two!r} has {format_number(wanted[two])}. Raise the second, or lower the "
-                "first",
+                f"{format_number(wanted[one])}, and {two!r} has {format_number(wanted[two])}",
+                code="falling",
+                remedy="raise the second, or lower the first",
             )
     return wanted
 

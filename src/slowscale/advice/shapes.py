@@ -279,7 +279,7 @@ class Accuracy:
         rare = max(half_width(mechanism, RARE, self.at), float(mechanism.std(self.at or 0.0)))
         return rare <= self.rare * half_width(mechanism, COMMON, self.at)
 
-    def words(self, value: float) -> str:
+    def describe(self, value: float) -> str:
         """Return the error in words: "95 % of the results within ±1,900,000"."""
         where = "" if self.at is None else f" for a sum of {format_number(self.at)}"
         if self.level is None:

@@ -99,7 +99,7 @@ def check_derived_columns(sums: Sums, records: Records, accountant: Accountant) 
             raise ParameterError(
                 f"column {name!r}",
                 "is derived or renamed and has no cap: under a new name it could evade the caps of the columns "
-                "that it is made from. Give it a cap when the ledger is created",
+                "that it is made from. Give it a cap, for an existing ledger by Ledger.set_cap",
                 remedy="its name must differ from every stored column",
                 path=("sums", name),
             )
@@ -151,9 +151,8 @@ def warn_if_empty(rows: Any, where: object, level: int) -> None:
 def warn_if_ranks_are_not_capped(caps: Mapping[str, Policy], durable: bool, level: int) -> None:
     """Warn if no cap limits the loss by ranks, which is charged like that of a count.
 
-    This is not an error: the loss is stated by the caller and charged, as that of a count without a cap is, and a cap
-    cannot be added to a ledger that exists. An account that lasts as long as the session, and has no caps, promises
-    nothing that a warning could be about.
+    This is not an error: the loss is stated by the caller and charged, as that of a count without a cap is. An account
+    that lasts as long as the session, and has no caps, promises nothing that a warning could be about.
 
     Parameters
     ----------

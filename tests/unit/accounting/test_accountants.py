@@ -12,7 +12,7 @@ from helpers.bitsources import Recorded
 
 import slowscale as ss
 from slowscale.accounting import Account, Charge, DeferredLedger, Loss, Spent
-from slowscale.accounting.entries import Attempted, CapRaised, Charged, Created, cap_changes, read_entry, serialized
+from slowscale.accounting.entries import Attempted, CapSet, Charged, Created, cap_changes, read_entry, serialized
 from slowscale.accounting.explanation import explain
 
 TEN = ss.Gaussian(sigma=10)
@@ -118,7 +118,7 @@ def test_a_deferred_ledger_is_created_by_its_first_charge(path):
 def test_a_deferred_ledger_that_another_process_creates_in_the_meantime(path):
     same, other = DeferredLedger(path, CAPS), DeferredLedger(path, {"x": TEN.policy})
     ss.Ledger(path, CAPS).charge(CHARGE)
-    other.attempt(CHARGE, ss.CapError("x", 10, 1, 0.5))
+    other.attempt(CHARGE, ss.CapError(column="x", influence=10, spent=1, cap=0.5))
     with pytest.raises(ss.ParameterError, match="caps must be those that ledger"):
         other.charge(CHARGE)
     same.charge(CHARGE)
@@ -132,9 +132,9 @@ def test_a_deferred_ledger_that_another_process_creates_in_the_meantime(path):
     [
         Created(caps=CAPS),
         Created(caps={}, dataset="farms"),
-        CapRaised(column="x", cap=3 * TEN.policy, reason="a third year"),
+        CapSet(column="x", cap=3 * TEN.policy, reason="a third year"),
         Charged(charge=CHARGE),
-        Charged(charge=Charge(CHARGE.policy, None, "state", ("IA", 5), "text", "firm")),
+        Charged(charge=Charge(CHARGE.policy, by="state", labels=("IA", 5), kind="text", protects="firm")),
         Attempted(asked={"policy": None}, error="DataError", message="column 'x' has missing values"),
     ],
 )
@@ -152,7 +152,7 @@ def test_entries_are_values(entry):
     ("kind", "content"),
     [
         (Created, {"caps": CAPS}),
-        (CapRaised, {"column": "x", "cap": TEN.policy, "reason": "why"}),
+        (CapSet, {"column": "x", "cap": TEN.policy, "reason": "why"}),
         (Charged, {"charge": CHARGE}),
         (Attempted, {"asked": {}, "error": "DataError", "message": "no"}),
     ],
@@ -207,7 +207,7 @@ def test_a_data_set_is_given_by_name(path):
 
 
 def test_an_attempt_at_a_charge_keeps_what_was_asked():
-    partly = Charge(CHARGE.policy, None, "state", ("IA",), "text", facts={"policy": None, "id": "7"})
+    partly = Charge(CHARGE.policy, by="state", labels=("IA",), kind="text", facts={"policy": None, "id": "7"})
     found = serialized(Attempted(asked=partly, error="CapError", message="no")).to_dict()
     assert found["facts"] == {"policy": None, "id": "7"}
     assert (found["by"], found["labels"], found["label_kind"]) == ("state", ["IA"], "text")
@@ -228,7 +228,9 @@ def test_the_history_is_what_is_in_the_file(path):
 def test_the_file_format_is_fixed(path):
     """Other versions read a ledger, too, so the names and the order of its parts are fixed."""
     with ss.Ledger(path, {"x": 9 * TEN.policy}, dataset="farms") as ledger:
-        ledger.charge(Charge(CHARGE.policy, None, "state", ("IA",), "text", facts={"policy": CHARGE.policy.to_dict()}))
+        ledger.charge(
+            Charge(CHARGE.policy, by="state", labels=("IA",), kind="text", facts={"policy": CHARGE.policy.to_dict()})
+        )
         ledger.set_cap("x", 10 * TEN.policy, "a tenth year")
         ledger.attempt({"where": "x > 5"}, ss.DataError("no"))
     created, charged, raised, attempted = (json.loads(text) for text in payloads(path))
@@ -246,6 +248,6 @@ def test_the_file_format_is_fixed(path):
 
 
 def test_cap_changes_include_the_previous_cap():
-    raised = [CapRaised(column="x", cap=times * TEN.policy, reason="why") for times in (3, 4)]
+    raised = [CapSet(column="x", cap=times * TEN.policy, reason="why") for times in (3, 4)]
     found = list(cap_changes([Created(caps=CAPS), raised[0], Charged(charge=CHARGE), raised[1]]))
     assert found == [(raised[0], CAPS["x"]), (raised[1], raised[0].cap)]

@@ -51,7 +51,7 @@ def test_a_filter_is_remembered():
     account = Account()
     account.charge(Charge(P))
     assert not account.spent.filtered
-    account.charge(Charge(filtered, None, "state", ("IA",), "text"))
+    account.charge(Charge(filtered, by="state", labels=("IA",), kind="text"))
     assert account.spent.filtered
     assert account.spent.bounded(record, other, same_cell=True) == pytest.approx(2 * 2.83)
 
@@ -188,7 +188,7 @@ def test_nested_parallel_releases_count_in_the_total():
     account = Account()
     account.charge(Charge(first | second))
     assert account.spent({"x": 10}) == pytest.approx(2)
-    account.charge(Charge(first | second, None, "state", ("IA",), "text"))
+    account.charge(Charge(first | second, by="state", labels=("IA",), kind="text"))
     assert account.spent({"x": 10}) == pytest.approx(4)
     assert account.spent({"x": 10, "state": "TX"}) == pytest.approx(2)
     account.charge(Charge(first))

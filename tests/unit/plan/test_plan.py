@@ -425,7 +425,7 @@ def test_a_derived_column_without_a_cap(tmp_path):
     pd.DataFrame({"k": ["a"], "x": [1]}).to_parquet(tmp_path / "x.parquet")
     text = PLAN.replace("[tables.t.keys]", 'derive = { y = "x" }\n[tables.t.keys]')
     text += '[ledger]\npath = "l"\n[ledger.caps.x]\nmechanism = "gaussian"\nsigma = 1\n'
-    words = r"line 14, tables.t.sums.y: column 'y' is derived or renamed and has no cap.* Give it a cap when the ledger"
+    words = r"line 14, tables.t.sums.y: column 'y' is derived or renamed and has no cap.* Give it a cap, for an existing ledger"
     for use in (check_plan, run_plan):
         with pytest.raises(ss.ParameterError, match=words):
             use(read_plan(written(tmp_path, text)))
