@@ -75,7 +75,9 @@ def test_an_error_names_the_sizes_that_exceed_the_cap():
     assert "the cap on 'x' would be exceeded, for records above 10,000: a record of size 20,000" in str(above)
     below = refused(total(root), gaussian)
     assert (below.low, below.high) == (0, pytest.approx(10_000, rel=1e-3))
-    assert "would be exceeded, for records below about 10,000: a record of size 100 would lose a total of 50" in str(below)
+    assert "would be exceeded, for records below about 10,000: a record of size 100 would lose a total of 50" in str(
+        below
+    )
     small = refused(total(root), RootPolicy(k=1, sigma=0.5))  # Δ/2 and 2Δ²: equal at 0.25
     assert "would be exceeded, for small records, below about 0.25: a record of size 0.1 would" in str(small)
     every = refused(total(root, root), root)

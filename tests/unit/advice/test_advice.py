@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 import pytest
-from helpers.errors import refused
 from helpers.advice import advantage, fine_grid, random_problem
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.advice.advising import RARE_RATIO

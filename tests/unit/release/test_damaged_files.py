@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pydantic
 import pytest
-from helpers.errors import refused
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.accounting.entries import describe_entry
