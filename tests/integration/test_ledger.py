@@ -137,7 +137,7 @@ def test_a_ledger_that_is_mounted_by_itself_is_refused(tmp_path):
         pytest.skip("MOUNTED LEDGERS ARE NOT TESTED: a bind mount takes root")
     try:
         subprocess.run(["mount", "--bind", path.parent, folder], check=True)
-        with refused(ss.LedgerError, code="second-name"):
+        with refused(ss.LedgerError, code="mounted"):
             ss.Ledger(alone)
         assert charged([path, alone, folder / "census.ledger"]) == 5
         assert ss.Ledger(path).spent({"x": 10}) == pytest.approx(2.5)

@@ -88,7 +88,7 @@ def check_one_name(path: Path) -> None:
         raise LedgerError(
             f"ledger {path}",
             "is a mount point: if a single file is mounted, SQLite cannot find its journal",
-            code="second-name",
+            code="mounted",
             remedy="mount the folder that contains the ledger, not the file",
         )
 
@@ -410,11 +410,11 @@ class LedgerFile:
             state.id, state.hash = number, stored
             state.entries.append(entry)
         if connection.execute("SELECT id, hash FROM head").fetchall() != [(state.id, state.hash)]:
-            raise self._changed(": its newest entries are missing")
+            raise self._changed(": its newest entries are missing", "removed")
 
-    def _changed(self, where: str) -> LedgerError:
+    def _changed(self, where: str, code: str = "changed") -> LedgerError:
         problem = f"was changed by another program{where}"
-        return LedgerError(f"ledger {self.path}", problem, code="changed", remedy="verify it")
+        return LedgerError(f"ledger {self.path}", problem, code=code, remedy="verify it")
 
     @contextmanager
     def _ledger_errors(self, what: str) -> Iterator[None]:

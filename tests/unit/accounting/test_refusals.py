@@ -203,7 +203,7 @@ def test_a_cap_that_was_lowered_is_not_called_kept(tmp_path):
     ledger.set_cap("x", 2 * TEN.policy + ConstantPolicy(1.0), "less is enough")
     words = ledger.describe()
     assert "never loses more" not in words
-    assert "It was lowered, and the total already exceeds it for records above 14.1" in words
+    assert "The total already exceeds it for records above 14.1" in words
 
 
 def test_every_range_is_named():

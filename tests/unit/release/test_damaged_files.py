@@ -255,14 +255,14 @@ def test_a_column_has_one_cap(tmp_path):
         ([changed], ss.LedgerError, "the ledger", "damaged"),
     ):
         ss.Ledger(path).close()
-        rewritten(path, map(json.dumps, entries))
+        rewritten(path, list(map(json.dumps, entries)))
         with refused(kind, subject, code=code):
             ss.Ledger(path).describe()
         path.unlink()
     ss.Ledger(path).close()
-    rewritten(path, map(json.dumps, [first, changed]))
+    rewritten(path, list(map(json.dumps, [first, changed])))
     assert list(ss.Ledger(path).caps) == ["emp"]
-    rewritten(path, map(json.dumps, [first, {**first, "caps": {}}]))
+    rewritten(path, list(map(json.dumps, [first, {**first, "caps": {}}])))
     assert "entry 2 cannot be read" in ss.Ledger(path).verify()[0]
 
 
