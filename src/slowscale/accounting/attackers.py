@@ -291,7 +291,8 @@ def attacker(
     name, given = ("values", values) if influence is None else ("influence", influence)
     each: list[Any] = list(given) if several and isinstance(given, list | tuple | np.ndarray) else [given]
     if len(each) != len(mechanisms):
-        raise ParameterError(name, allowed=f"one entry for each of the {len(mechanisms)} mechanisms", given=len(each))
+        problem = f"must have one entry for each of the {len(mechanisms)} mechanisms"
+        raise ParameterError(name, problem, code="mismatch", given=len(each))
     if influence is not None:
         sizes = tuple(as_number("influence", one, "a number >= 0") for one in each)
         if wrong := [one for one in sizes if not 0 <= one < math.inf]:

@@ -181,8 +181,8 @@ def _show_change(ledger: "Ledger", column: str, new: "Policy") -> None:
     if above is not None:
         spent, size, most = map(format_number, (above.spent, above.influence, above.cap))
         echo(
-            f"Earlier releases already exceed the new cap {above.sizes}: a loss of {spent} at size {size}, where the cap "
-            f"is {most}. Further ones will be refused."
+            f"Earlier releases already exceed the new cap {above.sizes}: a loss of {spent} at size {size}, where the "
+            f"cap is {most}. Further ones will be refused."
         )
 
 
