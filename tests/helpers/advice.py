@@ -4,8 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from slowscale.advice.accuracy import Accuracy
-from slowscale.advice.shapes import Shape
+from slowscale.advice.shapes import Accuracy, Shape
 from slowscale.mechanisms import ArsinhNormal, ExponentialPolylog, Gaussian, GeneralizedGaussian
 
 

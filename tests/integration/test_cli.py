@@ -307,9 +307,9 @@ def test_advise_prints_a_table_and_writes_a_plan_and_a_chart(tmp_path):
     ("arguments", "words"),
     [
         (["--interval", 150, "--plan", "p.toml"], "p.toml exists; choose another name, or --overwrite"),
-        ([], "--losses"),
+        ([], "the goal must be one accuracy"),
         (["--interval", -1], "--interval must be a finite number > 0, got -1.0"),
-        (["--relative", 0.1], "--at must be given with --relative"),
+        (["--relative", 0.1], "--at is missing"),
         (["--losses", "medan=1"], "--losses"),
         (["--losses", "median"], "--losses must be a name and a number such as median=0.25,largest=50, got 'median'"),
         (["--losses", "median=1,median=2"], "--losses must have each name once"),
@@ -611,7 +611,7 @@ def test_a_cap_is_raised(tmp_path):
     command = ["ledger", "set-cap", "l", "EMP", "--mechanism", "gaussian", "--param", "sigma=10"]
     reason = ["--reason", "a second year"]
     before = run("ledger", "history", "l", folder=tmp_path).stdout
-    assert "the ledger was made for the data set cbp, with caps on *, emp" in before
+    assert "the ledger was created for the data set cbp, with caps on *, emp" in before
     refused = run(*command, *reason, "--times", 3, folder=tmp_path, code=6)
     assert "pass --yes" in refused.stderr
     for words in ("now: 2·(Δ² / (2·10²))", "3·(Δ² / (2·10²))", "The new cap is nowhere lower than the old one."):
@@ -624,17 +624,23 @@ def test_a_cap_is_raised(tmp_path):
         ([*reason, "--param", "k=4"], "mechanism gaussian has no parameter k; it has sigma"),
     ]:
         assert words in run(*command, *options, "--yes", folder=tmp_path, code=2).stderr
-    wrong = ["ledger", "set-cap", "l", "pay", *command[4:], *reason, "--yes"]
-    assert "'pay' has no cap; the ledger has caps on *, emp" in run(*wrong, folder=tmp_path, code=2).stderr
+    further = ["ledger", "set-cap", "l", "pay", *command[4:], *reason]
+    refused = run(*further, folder=tmp_path, code=6)
+    assert "pay has no cap yet, and is limited by the cap on all columns without a separate one" in refused.stdout
+    assert "The ledger has caps on *, emp." in refused.stdout
     assert run("ledger", "history", "l", folder=tmp_path).stdout == before
     lower = run(*command, *reason, "--times", 1, "--plus", 0.1, "--yes", folder=tmp_path).stdout
     assert "The new cap is LOWER than the old one for records above 4.47, and higher for records below" in lower
     assert ss.Ledger(tmp_path / "l").caps["emp"](10) == pytest.approx(0.6)
     history = run("ledger", "history", "l", folder=tmp_path).stdout
-    assert "the cap on emp was changed to Δ² / (2·10²) + 0.1: a second year" in history
+    assert "the cap on emp was set to Δ² / (2·10²) + 0.1: a second year" in history
     shown = run("ledger", "show", "l", folder=tmp_path).stdout
     assert shown.startswith("Data set: cbp.\n")
     assert "from 2·(Δ² / (2·10²)) to Δ² / (2·10²) + 0.1: a second year" in shown
+    assert "set the cap on pay in l" in run(*further, "--yes", folder=tmp_path).stdout
+    assert (
+        "the cap on pay was set to Δ² / (2·10²): a second year" in run("ledger", "history", "l", folder=tmp_path).stdout
+    )
     assert json.loads(run("ledger", "show", "l", "--json", folder=tmp_path).stdout)["dataset"] == "cbp"
 
 
@@ -901,7 +907,11 @@ def test_the_sizes_that_compare_chooses_depend_on_the_error(tmp_path):
             2,
             "must be record sizes, finite and > 0",
         ),
-        (["compare", "--std", "75", "--at", "106", "--sizes", "large=5,9"], 2, "give every size a name, or none"),
+        (
+            ["compare", "--std", "75", "--at", "106", "--sizes", "large=5,9"],
+            2,
+            "must have a name for every size, or for none",
+        ),
         (["compare", "--std", "75", "--at", "106", "--sizes", "1e999"], 2, "sizes must be a number from 0 to 1e+30"),
         (["compare", "--std", "75", "--at", "106", "--sizes", "0,1"], 2, "--sizes must be record sizes"),
         (["calibrate", "root", "--std", "3", "--at", "9"], 2, "--param k=NUMBER is missing; give it to solve for"),

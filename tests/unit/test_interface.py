@@ -23,8 +23,6 @@ PACKAGES = ("accounting", "datasets", "mechanisms", "noise", "policy", "release"
 ANY_TYPE = {
     # Mechanisms make it, never a user: Python integers, or arrays of whatever type holds the numbers.
     "Noisy.__init__": {"units", "transformed"},
-    # Any argument of CapError.
-    "CapError.with_facts": {"facts"},
     # A ball of this package or of python-flint, which has no types; and one row or an array of rows.
     "Task.finish": {"variate", "rows"},
 }

@@ -1,8 +1,8 @@
 """Accounts: what has been spent so far, and whether a charge may still be made.
 
 An account lives in memory; the ledger makes it durable. Column names are compared by `folded`, which ignores case,
-surrounding blanks and invisible characters: a column has one allowance, however its name is spelled. Reports and errors
-use the spelling that was given first.
+surrounding whitespace and invisible characters: a column has one allowance, however its name is spelled. Reports and
+errors use the spelling that was given first, in a cap or in a charge.
 """
 
 import math
@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.accounting.caps import Total, check, check_at, coefficients
-from slowscale.accounting.charge import Charge
-from slowscale.accounting.composition import total_of
+from slowscale.accounting.caps import Total, check, check_at
+from slowscale.accounting.charge import Charge, Spent, total_of
 from slowscale.accounting.record import ANY, COUNT, check_column_name, folded
-from slowscale.accounting.spent import Spent
-from slowscale.core.errors import CapError, ParameterError, ParameterTypeError
+from slowscale.core.errors import CapError, ParameterError, ParameterTypeError, Shown
 from slowscale.policy import ZCDP, Policy
 
 # The most totals that `Account.fits` compares with a cap one by one, and the most different policies in one total.
@@ -46,7 +44,7 @@ class Account:
         self._totals: Totals = {}
         self._charges_in_totals = 0  # how many of the charges the totals include
         self._label_kinds: dict[str | None, str | None] = {}  # the type of the labels of each partition
-        self._spellings: dict[str, str] = {}  # the first spelling of each name, by its folded form
+        self._spellings = {folded(name): name for name in self.caps}  # the first spelling of each name
         self._meanings: dict[str, str | None] = {}  # how each column is computed, by folded name; None: it is stored
         self._lock = threading.Lock()
 
@@ -65,6 +63,15 @@ class Account:
         _check_columns(charge)
         with self._lock:
             self._totals_with_charge(self._first_spelling_of(charge))
+
+    def set_cap(self, name: str, cap: Policy) -> str:
+        """Set the cap on a column, whether it has one or not; return the column in its first spelling.
+
+        Totals are kept by the first spelling, so a cap under another one would not see the earlier charges.
+        """
+        spelled = self._spellings.setdefault(folded(name), name)
+        self.caps = {**self.caps, spelled: cap}
+        return spelled
 
     def attempt(self, asked: Charge | Mapping[str, Any], error: BaseException) -> None:
         """Do nothing: an account in memory keeps no history of releases that were refused or that failed."""
@@ -91,10 +98,8 @@ class Account:
 
     def _first_spelling_of(self, charge: Charge) -> Charge:
         """Return a charge with every name in its first spelling, and without its facts, which are spelled as given."""
-        spellings: dict[str, str] = {}
-        for name in (*self.caps, *self._spellings.values(), *_names_in(charge)):
-            spellings.setdefault(folded(name), name)
-        names = {name: spellings[folded(name)] for name in _names_in(charge)}
+        spellings = dict(self._spellings)
+        names = {name: spellings.setdefault(folded(name), name) for name in _names_in(charge)}
         if all(name == spelled for name, spelled in names.items()):
             return charge if charge.facts is None else replace(charge, facts=None)
         # If two spellings turn out to be one column, its pure policies may not cover all of its terms.
@@ -111,24 +116,23 @@ class Account:
 
     def _totals_with_charge(self, charge: Charge) -> Totals | None:
         """Return the totals with a charge added, or None if there are no caps; raise if the charge is not allowed."""
-        for other in self.charges[:1]:
-            if other.protects != charge.protects:
-                one, two = (what or "single records" for what in (other.protects, charge.protects))
-                raise ParameterError(
-                    "protect",
-                    allowed=f"the same in all releases: earlier ones protect {one}, this one {two}",
-                    remedy="use the earlier value, or another ledger",
-                )
+        if self.charges and self.charges[0].protects != charge.protects:
+            one, two = (what or "single records" for what in (self.charges[0].protects, charge.protects))
+            raise ParameterError(
+                "protect",
+                f"must be the same in all releases: earlier ones protect {one}, this one {two}",
+                code="mismatch",
+                remedy="use the earlier value, or another ledger",
+            )
         for name, meaning in _meanings_in(charge).items():
             earlier = self._meanings.get(name, meaning)
             if earlier != meaning:
                 was, now = ("stored in the data" if one is None else f"derived as {one}" for one in (earlier, meaning))
                 raise ParameterError(
                     f"column {self._spellings.get(name, name)!r}",
-                    allowed=(
-                        f"the same in all releases, because its losses are added up: in earlier ones it was {was}, "
-                        f"and here it is {now}"
-                    ),
+                    f"must be the same in all releases, because its losses are added up: in earlier ones it was {was}, "
+                    f"and here it is {now}",
+                    code="mismatch",
                     remedy="use the earlier one, or give the column another name",
                 )
         kind = self._label_kinds.get(charge.by, charge.kind)
@@ -136,6 +140,7 @@ class Account:
             raise ParameterError(
                 f"partition {charge.by!r}",
                 f"has {charge.kind} as labels, but earlier releases had {kind}",
+                code="mismatch",
                 remedy="use labels of the same type",
             )
         if not self.caps:
@@ -148,11 +153,11 @@ class Account:
             except CapError as error:
                 refusals.append(error)
         if refusals:
-            raise refusals[0].with_facts(also=tuple(error.column for error in refusals[1:]))
+            raise replace(refusals[0], also=tuple(error.column for error in refusals[1:]))
         return after
 
     def above_caps(self) -> dict[str, CapError]:
-        """Return the caps that the total exceeds already, by name. Only a cap that was lowered can be exceeded."""
+        """Return the caps that the total exceeds already, by name: caps that were lowered, or set after the charges."""
         with self._lock:
             totals, charges = self._current_totals() if self.caps else {}, list(self.charges)
         found: dict[str, CapError] = {}
@@ -164,7 +169,7 @@ class Account:
                     for total in _possible_totals(column, every, totals):
                         _check_total(column, total, self._cap_of(column))
                 except CapError as error:
-                    found.setdefault(self._cap_name(column), error.with_facts(protects=every.protects))
+                    found.setdefault(self._cap_name(column), replace(error, protects=every.protects))
         return found
 
     def _current_totals(self) -> Totals:
@@ -187,7 +192,8 @@ class Account:
         """Remove the newest charge, because it could not be written to the ledger."""
         kept, self.charges = self.charges[:-1], []
         self._totals, self._charges_in_totals = {}, 0
-        self._spellings, self._meanings, self._label_kinds = {}, {}, {}
+        self._spellings = {folded(name): name for name in self.caps}
+        self._meanings, self._label_kinds = {}, {}
         for charge in kept:
             self.record(charge)
 
@@ -210,7 +216,8 @@ class Account:
             before = error.spent - loss if error.spent < math.inf else None
             if before is not None and before <= 1e-12 * error.spent:  # rounding
                 before = 0.0
-            raise error.with_facts(
+            raise replace(
+                error,
                 before=before,
                 made=self._equal_charges_before(column, charge, before, loss),
                 cap_name=self._cap_name(column),
@@ -222,8 +229,8 @@ class Account:
     ) -> int | None:
         """Return how many charges a record has had, if all charges of the column equal this one; else None."""
         charges = [other for other in self.charges if column in _columns_of(other)]
-        same = coefficients(charge.policy.column(column))
-        if not before or any(coefficients(other.policy.column(column)) != same for other in charges):
+        same = charge.policy.column(column).shapes()
+        if not before or any(other.policy.column(column).shapes() != same for other in charges):
             return None
         times = round(before / loss)
         return times if times and math.isclose(before, times * loss, rel_tol=1e-6) else None
@@ -247,8 +254,10 @@ class Account:
         before = list(parts.values()) if len(parts) <= MOST_TOTALS else [Total.largest(list(parts.values()))]
         if any(len(total.shapes) > MOST_TOTALS for total in before):
             raise ParameterError(
-                f"column {column!r} was charged with more than {MOST_TOTALS} different policies, too many to "
-                "search for one that still fits",
+                f"column {column!r}",
+                f"was charged with more than {MOST_TOTALS} different policies, too many to search for one that still "
+                "fits",
+                code="too-many",
                 remedy="choose the mechanism yourself",
             )
 
@@ -369,23 +378,27 @@ def check_caps(caps: Any) -> dict[str, Policy]:
     seen: dict[str, str] = {}
     for name, cap in caps.items():
         if not isinstance(name, str):
-            raise ParameterTypeError("the", 'names of caps must be columns, "count" or "*", as text', given=name)
+            raise ParameterTypeError("the names of caps", allowed='columns, "count" or "*", as text', given=name)
         if folded(name) in seen:
             raise ParameterError(
                 "caps",
-                f"names {seen[folded(name)]!r} and {name!r}, which are the same column: case, surrounding blanks "
+                f"names {seen[folded(name)]!r} and {name!r}, which are the same column: case, surrounding whitespace "
                 "and invisible characters are ignored",
+                code="duplicate",
+                path=(name,),
                 remedy="keep one of the two",
             )
         seen[folded(name)] = name
         if not isinstance(cap, Policy):
             raise ParameterTypeError(
-                f"caps[{name!r}]", allowed="a policy such as ss.Gaussian(sigma=10).policy", given=cap
+                f"caps[{name!r}]", allowed="a policy such as ss.Gaussian(sigma=10).policy", given=cap, path=(name,)
             )
         if cap.notion != ZCDP:
             raise ParameterError(
                 f"caps[{name!r}]",
-                allowed=f"a PRzCDP policy, got a {cap.notion} policy",
+                allowed="a PRzCDP policy",
+                given=Shown(f"a {cap.notion} policy"),
+                path=(name,),
                 remedy="convert it with .to_zcdp()",
             )
     return dict(caps)

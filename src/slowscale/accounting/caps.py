@@ -37,7 +37,7 @@ Shapes = dict[Policy, float]  # a sum of policies, each with its coefficient
 class Total:
     """What has been spent through one column: the coefficient of each shape, and the losses on the grid."""
 
-    shapes: dict[Policy, float]
+    shapes: Shapes
     losses: Array
 
     @staticmethod
@@ -50,22 +50,19 @@ class Total:
 
     def plus(self, policies: Iterable[Policy]) -> "Total":
         """Return the total with further policies added."""
-        more: dict[Policy, float] = {}
+        more: Shapes = {}
+        finite = True
         with np.errstate(all="ignore"):
             for policy in policies:
-                for shape, times in coefficients(policy).items():
-                    if not math.isfinite(times) or (times == 0 and policy(1.0) != 0):
-                        raise ParameterError(
-                            f"the policy {policy}",
-                            "has parameters that are too extreme for the account: its losses are not finite numbers",
-                            remedy="choose parameters nearer to 1",
-                        )
+                for shape, times in policy.shapes().items():
+                    finite &= math.isfinite(times) and (times != 0 or policy(1.0) == 0)
                     more[shape] = more.get(shape, 0.0) + times
             losses = _loss_at(more, GRID)
-        if np.isnan(losses).any():
+        if not finite or np.isnan(losses).any():
             raise ParameterError(
                 "the policy",
                 "has parameters that are too extreme for the account: its losses are not finite numbers",
+                code="out-of-range",
                 remedy="choose parameters nearer to 1",
             )
         return self.joined(Total(more, losses))
@@ -73,7 +70,7 @@ class Total:
     @staticmethod
     def largest(totals: "list[Total]") -> "Total":
         """Return a total that is at least as large as each of several totals."""
-        shapes: dict[Policy, float] = {}
+        shapes: Shapes = {}
         for total in totals:
             for shape, times in total.shapes.items():
                 shapes[shape] = max(shapes.get(shape, 0.0), times)
@@ -85,11 +82,6 @@ class Total:
         for shape, times in other.shapes.items():
             shapes[shape] = shapes.get(shape, 0.0) + times
         return Total(shapes, self.losses + other.losses)
-
-
-def coefficients(policy: Policy) -> dict[Policy, float]:
-    """Return a policy as a sum of shapes with coefficients, so that policies of the same shape can be compared."""
-    return policy.shapes()
 
 
 def check(column: str, spent: Total, cap: Policy) -> None:
@@ -105,21 +97,26 @@ def check(column: str, spent: Total, cap: Policy) -> None:
         try:
             _prove(column, left, right, spent, cap)
         except CapError as refusal:
-            if not refusal.close or covered == (left, right) or not _proven(column, *covered, spent, cap):
+            if not refusal.close or covered == (left, right):
                 raise
+            try:
+                _prove(column, *covered, spent, cap)
+            except CapError:
+                raise refusal from None
 
 
 def check_at(column: str, spent: float, cap: Policy, influence: float) -> None:
     """Raise a `CapError` unless a loss is at most the cap at one record size."""
     allowed = cap(influence)
     if spent > allowed * (1 + TOLERANCE):
-        raise CapError(column, influence, spent, allowed, low=influence, high=influence)
+        at = (influence, influence)
+        raise CapError(column=column, influence=influence, spent=spent, cap=allowed, ranges=(at,))
 
 
-def _residuals(spent: Total, cap: Policy) -> tuple[dict[Policy, float], dict[Policy, float]]:
+def _residuals(spent: Total, cap: Policy) -> tuple[Shapes, Shapes]:
     """Return what remains on both sides when the shapes that they share are subtracted."""
     left, right = {}, {}
-    allowed = {shape: times * (1 + TOLERANCE) for shape, times in coefficients(cap).items()}
+    allowed = {shape: times * (1 + TOLERANCE) for shape, times in cap.shapes().items()}
     for shape in {**spent.shapes, **allowed}:
         rest = spent.shapes.get(shape, 0.0) - allowed.get(shape, 0.0)
         if rest > 0:
@@ -132,15 +129,15 @@ def _residuals(spent: Total, cap: Policy) -> tuple[dict[Policy, float], dict[Pol
 def _covered(left: Shapes, right: Shapes) -> tuple[Shapes, Shapes]:
     """Return both sides without the policies on the left that the right covers by their upper bounds.
 
-    What remains proves as much: if a policy is nowhere larger than its bound, it may be replaced by the bound, and the
-    bound subtracted on both sides. A tight policy may equal its closed form at some sizes, such as very large ones, and
-    there no values could show that a cap of closed form is not exceeded.
+    The remaining sides prove as much: a policy that is nowhere larger than its bound may be replaced by the bound, and
+    the bound subtracted on both sides. A tight policy may equal its closed form at some sizes, such as very large ones,
+    and there no values could show that a cap of closed form is not exceeded.
     """
     left, right = dict(left), dict(right)
     for shape, times in list(left.items()):
         if shape.upper is None:
             continue
-        bound = coefficients(shape.upper)
+        bound = shape.upper.shapes()
         part = min([times, *(right.get(one, 0.0) / each for one, each in bound.items() if each > 0)])
         if part <= 0:
             continue
@@ -150,25 +147,17 @@ def _covered(left: Shapes, right: Shapes) -> tuple[Shapes, Shapes]:
     return {shape: rest for shape, rest in left.items() if rest > 0}, right
 
 
-def _proven(column: str, left: Shapes, right: Shapes, spent: Total, cap: Policy) -> bool:
-    try:
-        _prove(column, left, right, spent, cap)
-    except CapError:
-        return False
-    return True
-
-
-def _loss_at(side: dict[Policy, float], at: Array) -> Array:
+def _loss_at(side: Shapes, at: Array) -> Array:
     total = np.zeros_like(at)
     for shape, times in side.items():
         total += times * shape(at)
     return total
 
 
-def _prove(column: str, left: dict[Policy, float], right: dict[Policy, float], spent: Total, cap: Policy) -> None:
+def _prove(column: str, left: Shapes, right: Shapes, spent: Total, cap: Policy) -> None:
     """Halve intervals until each is proven. If the cap is exceeded, find the smallest size where it is, and raise."""
     lows, highs = _loss_at(left, GRID), _loss_at(right, GRID)
-    worst = _smallest_where(GRID, lows > highs)
+    worst = float(np.min(GRID[lows > highs], initial=math.inf))
     starts, ends, at_starts, at_ends = GRID[1:-1], GRID[2:], highs[1:-1], lows[2:]
     evaluations_left = MOST_EVALUATIONS // (len(left) + len(right))
     while True:
@@ -179,23 +168,24 @@ def _prove(column: str, left: dict[Policy, float], right: dict[Policy, float], s
         if not starts.size or evaluations_left < 0 or not (ends > starts * (1 + 1e-9)).any():
             break
         low, high = _loss_at(left, middles), _loss_at(right, middles)
-        worst = min(worst, _smallest_where(middles, low > high))
+        worst = float(np.min(middles[low > high], initial=worst))
         starts, ends = np.concatenate([starts, middles]), np.concatenate([middles, ends])
         at_starts, at_ends = np.concatenate([at_starts, high]), np.concatenate([low, at_ends])
     if math.isinf(worst):
         if not starts.size:
             return
-        size = float(starts.min())
-        raise CapError(column, size, _spent_at(spent, size), cap(size), close=True)
-    ranges = _ranges(left, right, lows > highs, worst)
-    examples = [_example(left, right, *ends, cap) for ends in ranges]
-    size, (least, most) = min(zip(examples, ranges, strict=True), key=lambda found: float(_distance(cap, found[0])))
-    raise CapError(column, size, _spent_at(spent, size), cap(size), low=least, high=most, ranges=tuple(ranges))
+        size, ranges = float(starts.min()), [(0.0, math.inf)]
+    else:
+        ranges = _ranges(left, right, lows > highs, worst)
+        examples = [_example(left, right, *ends, cap) for ends in ranges]
+        size = min(examples, key=lambda size: float(_distance(cap, size)))
+    loss = float(_loss_at(spent.shapes, np.array([size]))[0])
+    raise CapError(
+        column=column, influence=size, spent=loss, cap=cap(size), ranges=tuple(ranges), close=math.isinf(worst)
+    )
 
 
-def _ranges(
-    left: dict[Policy, float], right: dict[Policy, float], exceeded: Any, worst: float
-) -> list[tuple[float, float]]:
+def _ranges(left: Shapes, right: Shapes, exceeded: Any, worst: float) -> list[tuple[float, float]]:
     """Return the ranges of sizes in which a cap is exceeded, from the grid points and the smallest size where it is."""
 
     def edge(inside: float, outside: float) -> float:
@@ -225,7 +215,7 @@ def _distance(cap: Policy, size: Any) -> Any:
         return np.where(relevant, np.abs(np.log(caps)), math.inf)
 
 
-def _example(left: dict[Policy, float], right: dict[Policy, float], low: float, high: float, cap: Policy) -> float:
+def _example(left: Shapes, right: Shapes, low: float, high: float, cap: Policy) -> float:
     """Return an example from a range of sizes that exceed a cap: if possible a round one at which the cap is near 1."""
     first, last = max(low, 1 / HORIZON), min(high, HORIZON)
     sizes = GRID[np.logical_and(first <= GRID, last >= GRID)]
@@ -244,7 +234,7 @@ def _example(left: dict[Policy, float], right: dict[Policy, float], low: float, 
     return start  # a point of the grid in the range
 
 
-def _exceeds(left: dict[Policy, float], right: dict[Policy, float], size: float) -> bool:
+def _exceeds(left: Shapes, right: Shapes, size: float) -> bool:
     at = np.array([size])
     return bool((_loss_at(left, at) > _loss_at(right, at))[0])
 
@@ -268,11 +258,3 @@ def describe_change(column: str, old: Policy, new: Policy) -> str:
     if higher is None:
         return "The new cap is LOWER than the old one, and nowhere higher"
     return f"The new cap is LOWER than the old one {lower.sizes}, and higher {higher.sizes}"
-
-
-def _smallest_where(points: Array, exceeded: Any) -> float:
-    return float(points[exceeded].min()) if exceeded.any() else math.inf
-
-
-def _spent_at(spent: Total, size: float) -> float:
-    return float(_loss_at(spent.shapes, np.array([size]))[0])

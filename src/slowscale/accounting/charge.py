@@ -1,16 +1,33 @@
-"""Charges: what one release costs, as one value that accounts, ledgers and refusals use."""
+"""Charges: what one release costs, and the total of all charges.
+
+The total follows by sequential and parallel composition (Lemmas PRzCDP-seq and -par).
+"""
 
 import json
+import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
-from itertools import repeat
+from itertools import product, repeat
 from typing import Any
 
-from slowscale.accounting.explanation import Loss
-from slowscale.accounting.record import RecordPolicy, Term, folded, read_if_any, read_policies
-from slowscale.core.errors import ParameterError, ParameterTypeError
+import numpy as np
+
+from slowscale.accounting.explanation import Explanation, Loss, as_lines, at_most, explain, worst
+from slowscale.accounting.record import COUNT, Parallel, RecordPolicy, Term, folded, read_if_any, read_policies
+from slowscale.accounting.sizes import (
+    NUMBERS_OF_RECORDS,
+    RecordSize,
+    SizesLike,
+    assumed_count,
+    default_sizes,
+    read_sizes,
+    sizes_in,
+)
+from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
+from slowscale.core.markup import html_text
+from slowscale.core.typing import Record
 from slowscale.mechanisms import Mechanism
 from slowscale.policy import PURE, ZCDP
 
@@ -74,9 +91,9 @@ class Charge:
         The PRDP policies of the columns that have one. Given only if the columns have independent noise: each column
         may then be counted as pure or as PRzCDP. None if that is not known.
     tables
-        The number of tables with noise of their own. An entity may be in different cells of each.
+        The number of tables with independent noise. An entity may be in different cells of each.
     derived
-        How each column that is not stored is computed, in a normal form. All charges of an account must agree on it.
+        How each derived column is computed, in a normal form. All charges of an account must agree on it.
     mechanisms
         The mechanism of each term of the policy, as JSON, or None. They follow from the facts; () if they have none.
 
@@ -88,6 +105,7 @@ class Charge:
 
     policy: RecordPolicy
     pure_policy: RecordPolicy | None = None
+    _: KW_ONLY
     by: str | None = None
     labels: tuple[Any, ...] = ()
     kind: str | None = None
@@ -100,41 +118,48 @@ class Charge:
 
     def __post_init__(self) -> None:
         if not self.policy.terms and not self.policy.parallel:
-            raise ParameterError("a charge", "must have a policy with at least one term, got an empty one")
+            raise ParameterError("policy", "must have at least one term", code="empty")
         if self.policy.notion != ZCDP:
-            raise ParameterError(
-                "a charge",
-                f"must have a PRzCDP policy, got a {self.policy.notion} policy",
-                remedy="convert it with .to_zcdp()",
-            )
+            given = Shown(f"a {self.policy.notion} policy")
+            raise ParameterError("policy", allowed="PRzCDP", given=given, remedy="convert it with .to_zcdp()")
         texts = {"by": self.by, "kind": self.kind, "protects": self.protects}
         if wrong := [name for name, text in texts.items() if not isinstance(text, str | None)]:
-            raise ParameterTypeError(f"{wrong[0]}", allowed="text or None", given=type(texts[wrong[0]]))
+            raise ParameterTypeError(wrong[0], allowed="text or None", given=type(texts[wrong[0]]))
         spellings: dict[str, str] = {}
         for name in self.policy.columns:
             other = spellings.setdefault(folded(name), name)
             if other != name:
                 raise ParameterError(
-                    f"columns {other!r} and {name!r} have names that the ledger takes for one, so that their "
-                    "losses would be confused",
+                    f"columns {other!r} and {name!r}",
+                    "have the same name for the ledger, so that their losses would be confused",
+                    code="duplicate",
                     remedy="give one of them another name",
                 )
         if (self.by is None) != (not self.labels) or not all(isinstance(label, str | int) for label in self.labels):
             raise ParameterError(
-                "a charge about some of the records must have both `by`, a column, and `labels`, which are text "
-                "or whole numbers",
-                remedy=f"got by={self.by!r} and {len(self.labels)} labels",
+                "labels",
+                "must be text or whole numbers, and given together with `by`, a column",
+                code="labels",
+                given=Shown(f"by={self.by!r} and {len(self.labels)} labels"),
             )
         if not all(isinstance(text, str) for pair in self.derived.items() for text in pair):
             raise ParameterTypeError("derived", allowed="a mapping of columns to text")
         pure = self.pure_columns
-        if pure is not None and (pure.notion != PURE or pure.parallel or not _covers(pure, self.policy)):
-            raise ParameterError(
-                "pure_columns", "must have PRDP policies only, and for each of its columns as many terms as policy has"
-            )
+        if pure is not None:
+            # With as many terms for a column as the policy has, no term of it is left out.
+            found, wanted = (Counter(column for column, _ in one.terms) for one in (pure, self.policy))
+            if pure.notion != PURE or pure.parallel or any(wanted[name] != count for name, count in found.items()):
+                raise ParameterError(
+                    "pure_columns",
+                    "must have PRDP policies only, and for each of its columns as many terms as `policy` has",
+                    code="mismatch",
+                )
         if self.facts is not None and self.facts.get("protect") != self.protects:
             raise ParameterError(
-                "facts['protect']", allowed=f"the same as protects, {self.protects!r}", given=self.facts.get("protect")
+                "facts['protect']",
+                f"must equal `protects`, {self.protects!r}",
+                code="mismatch",
+                given=self.facts.get("protect"),
             )
         if self.facts is not None and not self.mechanisms:
             object.__setattr__(self, "mechanisms", _mechanisms(self.facts, self.policy.terms))
@@ -142,8 +167,9 @@ class Charge:
     @staticmethod
     def from_facts(
         facts: Mapping[str, Any],
+        *,
         by: str | None = None,
-        labels: tuple[Any, ...] = (),
+        labels: tuple[str | int, ...] = (),
         kind: str | None = None,
         derived: Mapping[str, str] | None = None,
     ) -> "Charge":
@@ -153,16 +179,23 @@ class Charge:
         ----------
         facts
             The facts of a release.
-        by, labels, kind
-            As for a charge.
-        derived
+        by, labels, kind, derived
             As for a charge.
         """
         check_facts(facts)
-        policies, columns = read_policies(facts), read_if_any(facts, "pure_columns")
-        tables = _drawn_tables(facts)
-        protect, derived = facts.get("protect"), {} if derived is None else derived
-        return Charge(*policies, by, tuple(labels), kind, protect, facts, columns, tables, derived)
+        tables = facts.get("tables")
+        drawn = [one for one in tables.values() if one.get("rollup") is None] if isinstance(tables, Mapping) else []
+        return Charge(
+            *read_policies(facts),
+            by=by,
+            labels=tuple(labels),
+            kind=kind,
+            protects=facts.get("protect"),
+            facts=facts,
+            pure_columns=read_if_any(facts, "pure_columns"),
+            tables=max(1, len(drawn)),
+            derived={} if derived is None else derived,
+        )
 
     @property
     def written(self) -> dict[str, Any]:
@@ -223,19 +256,169 @@ def check_facts(facts: Any) -> None:
         raise ParameterError(
             "facts",
             "must have a policy that can be written to a ledger: one with a user-given function cannot",
+            code="not-written",
             remedy="declare a registered mechanism for it, or release without a ledger",
         )
 
 
-def _drawn_tables(facts: Mapping[str, Any]) -> int:
-    """Return the number of tables with independent noise that facts describe."""
-    tables = facts.get("tables")
-    if not isinstance(tables, Mapping):
-        return 1
-    return max(1, sum(table.get("rollup") is None for table in tables.values()))
+# What a record was exposed to: parts with independent noise, each with the number of times it was released.
+Pieces = tuple[tuple[Piece, int], ...]
 
 
-def _covers(pure: RecordPolicy, policy: RecordPolicy) -> bool:
-    """Whether a pure policy has, for each of its columns, as many terms as the policy: then no term is left out."""
-    found, wanted = (Counter(column for column, _ in one.terms) for one in (pure, policy))
-    return all(wanted[column] == count for column, count in found.items())
+@dataclass(frozen=True)
+class Spent(RecordPolicy):
+    """What a record may have lost through all releases so far. Call it on a record, or print it.
+
+    Attributes
+    ----------
+    releases
+        The number of releases.
+    protects
+        The column that identifies the entity of a record, or None if single records are protected.
+    pure_policy
+        The same loss as PRDP, or None if a release has no pure guarantee.
+    pieces
+        The pieces that the total consists of, for each combination of parts that a record may be in. Empty if there are
+        too many combinations, or if the pieces are not known.
+    tables
+        The number of tables with independent noise, which may be larger than that of releases: one release may be of a
+        set of tables.
+    """
+
+    releases: int = 0
+    protects: str | None = None
+    pure_policy: RecordPolicy | None = None
+    pieces: tuple[Pieces, ...] = ()
+    tables: int = 0
+
+    def entity(self, cells: Sequence[Record]) -> float:
+        """Return what an entity may have lost through one release; several releases may have different cells."""
+        if self.releases > 1:
+            raise ParameterError(
+                "cells",
+                allowed="those of one release",
+                given=Shown(f"{self.releases} releases"),
+                remedy="add up release.policy.entity(cells) over the releases, each with its cells",
+            )
+        if self.tables > 1:
+            raise ParameterError(
+                "cells",
+                allowed="those of one table",
+                given=Shown(f"{self.tables} drawn tables"),
+                remedy='use release.entity({"table": cells, …}), each table with its cells',
+            )
+        return super().entity(cells)
+
+    def __str__(self) -> str:
+        return self.describe()
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
+
+    def describe(self, sizes: SizesLike = ()) -> str:
+        """Return as text what records of these sizes may have lost. The default sizes are powers of ten.
+
+        Parameters
+        ----------
+        sizes
+            Example records, as in `Release.report`: {"median firm": {"emp": 12}, "largest firm": 4e10}, or numbers such
+            as [100, 1e6].
+        """
+        stated = read_sizes(sizes) if len(sizes) else ()
+        if not self.releases:
+            return "No release has been charged to this account yet."
+        thing = "record" if self.protects is None else self.protects
+        size = "its size" if self.protects is None else "its total in a cell, and adds up over its cells"
+        amounts = [column for column in self.columns if column != COUNT]
+        derived = default_sizes([(self.column(column), None) for column in amounts])
+        shown = stated or (derived if amounts or not self.columns else NUMBERS_OF_RECORDS)
+        lines = [
+            f"{self.releases} {'release' if self.releases == 1 else 'releases'} so far.",
+            f"The total loss of a {thing} depends on {size}. In PRzCDP, column by column:"
+            if self.columns
+            else f"Every {thing} may have lost the same.",
+        ]
+        for column in self.columns:
+            policy = self.column(column)
+            losses = [
+                f"{at_most(policy(value))} at {one.describe(column)}"
+                for one in sizes_in(column, shown)
+                if (value := one.value(column)) is not None
+            ]
+            lines.append(f"  {column}: {', '.join(losses) or 'no size is stated'}")
+        counts = self.column(None)(0)
+        if counts:
+            how = "being counted or ranked" if self.column(None).by_rank else "being counted"
+            lines.append(f"  {how}: {at_most(counts)} for every record")
+        known = [(one.name, found) for one in shown if (found := self.explain(one)) is not None]
+        if known:
+            named = known if self.columns else [("every record", known[0][1])]
+            lines += ["All columns together:", *as_lines(named, thing, self.protects is not None)]
+        else:
+            lines.append("No size has a value for every column, so totals over the columns are not shown.")
+        lines += assumed_count(self.protects, self.columns, shown)
+        if self.columns and not stated:
+            lines.append("These sizes follow from the policies, not from the records: the largest may be larger.")
+        if self.pure_policy is not None:
+            lines.append(f"There is also a pure guarantee (PRDP): {self.pure_policy}")
+        return "\n".join(lines)
+
+    def explain(self, size: RecordSize) -> Explanation | None:
+        """Return the total loss of an example record and its meaning, or None if a column has no value.
+
+        If some releases are about parts of the records, it is the worst case over the parts that a record may be in.
+        """
+        record = size.record(self.columns)
+        if record is None:
+            return None
+        with np.errstate(all="ignore"):
+            pieces = self.pieces or (((Piece(self, self.pure_policy), 1),),)
+            return worst([explain([piece.loss(record, times) for piece, times in some]) for some in pieces])
+
+
+MOST_COMBINATIONS = 16  # of parts that a record may be in, for which what was drawn is kept apart
+
+
+def total_of(charges: list[Charge]) -> Spent:
+    """Return what a record may have lost through all charges."""
+    pures = [(charge, charge.pure_policy) for charge in charges if charge.pure_policy is not None]
+    pure = _composed(pures) if charges and len(pures) == len(charges) else None
+    total = _composed([(charge, charge.policy) for charge in charges])
+    protects = charges[0].protects if charges else None
+    tables = sum(charge.tables for charge in charges)
+    return Spent(total.terms, total.parallel, total.filtered, len(charges), protects, pure, _pieces(charges), tables)
+
+
+def _composed(charges: list[tuple[Charge, RecordPolicy]]) -> RecordPolicy:
+    """Return the policy of all charges: those about labels of a column compose in parallel, the rest in sequence."""
+
+    def in_sequence(policies: list[RecordPolicy], parallel: Sequence[Parallel] = ()) -> RecordPolicy:
+        terms = tuple(term for policy in policies for term in policy.terms)
+        inner = tuple(one for policy in policies for one in policy.parallel)
+        return RecordPolicy(terms, (*inner, *parallel), any(policy.filtered for policy in policies))
+
+    parts: dict[str, dict[Any, list[RecordPolicy]]] = {}
+    for charge, policy in charges:
+        for label in charge.labels:
+            parts.setdefault(charge.by or "", {}).setdefault(label, []).append(policy)
+    parallel = [
+        Parallel(by, tuple((label, in_sequence(policies)) for label, policies in found.items()))
+        for by, found in parts.items()
+    ]
+    total = in_sequence([policy for charge, policy in charges if charge.by is None], parallel)
+    return replace(total, filtered=any(policy.filtered for _, policy in charges))
+
+
+def _pieces(charges: list[Charge]) -> tuple[Pieces, ...]:
+    """Return what a record may have been exposed to, for each combination of parts; () if there are too many."""
+    always: Counter[Piece] = Counter()
+    parts: dict[str, dict[Any, Counter[Piece]]] = {}
+    for charge in charges:
+        if charge.by is None:
+            always.update(charge.pieces)
+        for label in charge.labels:
+            parts.setdefault(charge.by or "", {}).setdefault(label, Counter()).update(charge.pieces)
+    choices = [{frozenset(one.items()): one for one in found.values()}.values() for found in parts.values()]
+    if math.prod(map(len, choices)) > MOST_COMBINATIONS:
+        return ()
+    return tuple(tuple(sum(chosen, start=always.copy()).items()) for chosen in product(*choices))

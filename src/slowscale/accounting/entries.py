@@ -1,4 +1,4 @@
-"""The entries of a ledger: frozen values, and the JSON text in which they are stored.
+"""The entries of a ledger: frozen values, the JSON text in which they are stored, and their description for people.
 
 The hash chain covers the text of an entry, so an entry that was read keeps its text, and `to_dict` returns exactly what
 is in the file.
@@ -10,14 +10,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from slowscale.accounting.account import check_caps
+from slowscale.accounting.account import Account, check_caps
 from slowscale.accounting.charge import Charge
+from slowscale.accounting.record import folded
 from slowscale.core.errors import LedgerError, ParameterTypeError, SlowscaleError
+from slowscale.mechanisms.calibration import accounting_in_words
 from slowscale.policy import Policy
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +23,7 @@ class Entry:
     """One entry: the time when it was made and, if it was read from a file, its text there."""
 
     kind: ClassVar[str]
-    time: str = field(default_factory=_now)
+    time: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
     text: str | None = field(default=None, compare=False, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -65,8 +63,8 @@ class Created(Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CapRaised(Entry):
-    """The cap of a column was changed."""
+class CapSet(Entry):
+    """The cap on a column was set: one that had a cap, or a further one."""
 
     kind: ClassVar[str] = "cap"
     column: str
@@ -77,10 +75,10 @@ class CapRaised(Entry):
         return {"column": self.column, "cap": self.cap.to_dict(), "reason": self.reason}
 
     @classmethod
-    def from_dict(cls, entry: Mapping[str, Any]) -> "CapRaised":
+    def from_dict(cls, entry: Mapping[str, Any]) -> "CapSet":
         """Return the entry that `to_dict` described."""
-        cap = Policy.from_dict(entry["cap"])
         column, reason = _text(entry, "column"), _text(entry, "reason")
+        (cap,) = check_caps({column: Policy.from_dict(entry["cap"])}).values()
         return cls(time=_text(entry, "time"), column=column, cap=cap, reason=reason)
 
 
@@ -97,8 +95,13 @@ class Charged(Entry):
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> "Charged":
         """Return the entry that `to_dict` described."""
-        part = entry["by"], tuple(entry["labels"]), entry["label_kind"]
-        charge = Charge.from_facts(entry["facts"], *part, entry.get("derived"))
+        charge = Charge.from_facts(
+            entry["facts"],
+            by=entry["by"],
+            labels=entry["labels"],
+            kind=entry["label_kind"],
+            derived=entry.get("derived"),
+        )
         return cls(time=_text(entry, "time"), charge=charge)
 
 
@@ -136,7 +139,7 @@ class Attempted(Entry):
         return cls(time=_text(entry, "time"), asked=asked, error=_text(error, "type"), message=_text(error, "message"))
 
 
-ENTRY_KINDS: dict[str, type[Entry]] = {kind.kind: kind for kind in (Created, CapRaised, Charged, Attempted)}
+ENTRY_KINDS: dict[str, type[Entry]] = {kind.kind: kind for kind in (Created, CapSet, Charged, Attempted)}
 
 
 def read_entry(text: str) -> Entry:
@@ -148,15 +151,17 @@ def read_entry(text: str) -> Entry:
             raise LedgerError(
                 "the ledger",
                 f"has an entry of the unknown kind {kind!r}, which a newer version of slowscale wrote",
+                code="newer",
                 remedy="update slowscale",
             )
         return replace(ENTRY_KINDS[kind].from_dict(entry), text=text)
-    except Exception as error:  # what a file holds can be anything
-        if isinstance(error, SlowscaleError):
-            raise
+    except SlowscaleError:
+        raise
+    except Exception as error:  # a file can hold anything
         raise LedgerError(
             "the ledger",
             f"has an entry that cannot be read ({type(error).__name__})",
+            code="damaged",
             remedy="restore the file from a backup",
         ) from error
 
@@ -165,30 +170,48 @@ def serialized(entry: Entry) -> Entry:
     """Return a new entry with its text, as it will be read back from the file."""
     try:
         text = json.dumps(entry.to_dict(), sort_keys=True)
-    except (TypeError, ValueError) as error:
-        if isinstance(error, SlowscaleError):
-            raise
-        raise ParameterTypeError(
-            "facts", allowed=f"values that JSON can represent, such as text and numbers: {error}"
-        ) from None
+    except SlowscaleError:
+        raise
+    except (TypeError, ValueError):
+        raise ParameterTypeError("facts", allowed="values that JSON can represent, such as text and numbers") from None
     return read_entry(text)
 
 
-def text_of(entry: Entry) -> str:
-    """Return the text of an entry that was read or serialized."""
-    assert entry.text is not None
-    return entry.text
-
-
-def cap_changes(entries: Sequence[Entry]) -> Iterator[tuple[CapRaised, Policy | None]]:
-    """Yield the entries that changed a cap, each with the cap that it replaced."""
+def cap_changes(entries: Sequence[Entry]) -> Iterator[tuple[CapSet, Policy | None]]:
+    """Yield the entries that set a cap, each with the cap that it replaced, or None if the column had none."""
     caps: dict[str, Policy] = {}
     for entry in entries:
         if isinstance(entry, Created):
-            caps = dict(entry.caps)
-        elif isinstance(entry, CapRaised):
-            yield entry, caps.get(entry.column)
-            caps[entry.column] = entry.cap
+            caps = {folded(name): cap for name, cap in entry.caps.items()}
+        elif isinstance(entry, CapSet):
+            yield entry, caps.get(folded(entry.column))
+            caps[folded(entry.column)] = entry.cap
+
+
+def apply_entry(account: Account, entry: Entry, first: bool, checked: bool = False) -> None:
+    """Apply an entry to the account of the entries before it.
+
+    Parameters
+    ----------
+    account
+        The account.
+    entry
+        The entry.
+    first
+        Whether no entry is before it. The first entry creates the ledger, and no other one may: it would undo caps.
+    checked
+        Whether a charge is refused if it exceeds a cap. The charges in a file were checked when they were written.
+    """
+    if isinstance(entry, Created) != first:
+        problem = "was not created by its first entry" if first else "is created again by a later entry"
+        raise LedgerError("the ledger", problem, code="damaged", remedy="restore the file from a backup")
+    if isinstance(entry, Created):
+        for name, cap in entry.caps.items():
+            account.set_cap(name, cap)
+    elif isinstance(entry, CapSet):
+        account.set_cap(entry.column, entry.cap)
+    elif isinstance(entry, Charged):
+        (account.charge if checked else account.record)(entry.charge)
 
 
 def _text(entry: Mapping[str, Any], name: str) -> str:
@@ -202,3 +225,29 @@ def _text(entry: Mapping[str, Any], name: str) -> str:
 def _part(charge: Charge) -> dict[str, Any]:
     part = {"by": charge.by, "labels": list(charge.labels), "label_kind": charge.kind}
     return {**part, "derived": dict(charge.derived)} if charge.derived else part
+
+
+def describe_entry(entry: Mapping[str, Any]) -> str:
+    """Return an entry of a ledger's history as text."""
+    try:
+        if entry["kind"] == "cap":
+            return f"the cap on {entry['column']} was set to {Policy.from_dict(entry['cap'])}: {entry['reason']}"
+        if entry["kind"] == "attempt":
+            return f"refused or failed: {entry['error']['type']}: {entry['error']['message']}"
+        if entry["kind"] == "created":
+            dataset = f" for the data set {entry['dataset']}" if "dataset" in entry else ""
+            caps = f"with caps on {', '.join(entry['caps'])}" if entry["caps"] else "without caps"
+            return f"the ledger was created{dataset}, {caps}"
+        facts = entry["facts"]
+        tables = facts.get("tables", {})
+        drawn = [table for table in tables.values() if table.get("rollup") is None]
+        columns = [f"{name} by {column['described']}" for table in drawn for name, column in table["columns"].items()]
+        for quantiles in [table["quantiles"] for table in drawn if "quantiles" in table]:
+            columns.append(f"the quantiles {', '.join(map(str, quantiles['at']))} of {quantiles['column']}")
+        words = f"release {facts.get('id', '')}: {', '.join(columns) or facts.get('formula', '')}"
+        if len(tables) > 1:
+            words = f"{words}, in the tables {', '.join(tables)}"
+        accounting = facts.get("accounting")  # only a session states it
+        return words if accounting is None else f"{words}; {accounting_in_words(accounting)}"
+    except (KeyError, TypeError, ValueError, AttributeError):  # the facts of a charge can be anything
+        return f"an entry of the kind {entry['kind']}, which this version of slowscale cannot describe"

@@ -12,6 +12,9 @@ it is a coin that says yes with probability p if the record is there, and with p
   α >= 1. For the best guess p = 1 − q = 1/(1 + exp(−t)) is the worst case, where the order 1 gives t·tanh(t/2) <= ρ.
 - PRDP with loss ε: a power b by all other noise becomes at most exp(ε)·b and 1 − exp(−ε)·(1 − b); a total variation v
   by all other noise becomes at most 1 − (1 − v)(1 − tanh(ε/2)). Randomised response dominates every such mechanism.
+
+Conversions of a loss to (ε, δ)-differential privacy: Canonne, Kamath and Steinke, "The Discrete Gaussian for
+Differential Privacy" (2020), Proposition 12 and Corollary 13.
 """
 
 import math
@@ -22,20 +25,100 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, alarms, detection, guesses
-from slowscale.accounting.attackers.best_attacker import presence
-from slowscale.accounting.attackers.composed import compose
-from slowscale.accounting.attackers.pairs import GaussianPair, Pair, ResponsePair
-from slowscale.accounting.semantics import epsilon
+from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, alarms, detection, guesses, presence
+from slowscale.accounting.composed import compose
+from slowscale.accounting.pairs import GaussianPair, Pair, ResponsePair
+from slowscale.core.errors import ParameterError
 from slowscale.core.markup import aligned
 from slowscale.core.numbers import format_number, percent, share
-from slowscale.core.parameters import Array
+from slowscale.core.parameters import Array, as_number
 from slowscale.mechanisms import AdditiveMechanism, Gaussian, Mechanism
 from slowscale.mechanisms.transformation import TransformationMechanism
 from slowscale.policy import Policy
 from slowscale.policy.families import TransformationPolicy
 
-DELTA, DELTA_WRITTEN = 1e-6, "10⁻⁶"  # δ of the (ε, δ) that people are told
+
+def epsilon(rho: float, delta: float) -> float:
+    """Return the smallest ε such that ρ-zCDP implies (ε, δ)-DP by the optimal Rényi conversion.
+
+    Minimises over α > 1: α·ρ + (ln(1/δ) + (α − 1)·ln(1 − 1/α) − ln α) / (α − 1).
+
+    >>> round(epsilon(0.1, 1e-6), 3)
+    2.142
+    """
+    loss, probability = _loss("rho", rho), _probability("delta", delta)
+    if loss == 0:
+        return 0.0
+
+    def bound(log_order: float) -> float:
+        order_minus_1 = math.exp(log_order)  # α − 1
+        order = 1 + order_minus_1
+        return (
+            order * loss
+            + (-math.log(probability) - math.log1p(order_minus_1)) / order_minus_1
+            - math.log1p(1 / order_minus_1)
+        )
+
+    return max(0.0, _minimum_over_orders(bound))
+
+
+def delta(rho: float, epsilon: float) -> float:
+    """Return the smallest δ such that ρ-zCDP implies (ε, δ)-DP by the same conversion.
+
+    Minimises over α > 1: exp((α − 1)(αρ − ε)) / (α − 1) · (1 − 1/α)^α.
+    """
+    loss, most = _loss("rho", rho), _loss("epsilon", epsilon)
+    if loss == 0:
+        return 0.0
+
+    def bound(log_order: float) -> float:
+        order_minus_1 = math.exp(log_order)
+        order = 1 + order_minus_1
+        return order_minus_1 * (order * loss - most) - math.log(order_minus_1) - order * math.log1p(1 / order_minus_1)
+
+    return max(math.exp(min(0.0, _minimum_over_orders(bound))), math.ulp(0.0))
+
+
+def posterior(prior: float, epsilon: float) -> float:
+    """Return the largest posterior probability that an attacker can reach from a prior: π·e^ε / (1 − π + π·e^ε).
+
+    It holds for a PRDP loss ε, whatever is published.
+
+    >>> round(posterior(0.5, 1), 3)
+    0.731
+    """
+    start, most = _probability("prior", prior), _loss("epsilon", epsilon)
+    odds = math.log1p(-start) - math.log(start) - most  # the log odds against it
+    return 1 / (1 + math.exp(min(odds, 700.0)))
+
+
+def _minimum_over_orders(bound: Callable[[float], float]) -> float:
+    """Return the minimum over the orders α, which are given as ln(α − 1). Every order gives a valid bound."""
+    from scipy import optimize
+
+    points = [step / 4 for step in range(-160, 241)]
+    best = min(points, key=bound)
+    found = optimize.minimize_scalar(
+        bound, bounds=(best - 0.25, best + 0.25), method="bounded", options={"xatol": 1e-9}
+    )
+    return min(float(found.fun), bound(best))
+
+
+def _loss(name: str, value: float) -> float:
+    number = as_number(name, value, "a number >= 0")
+    if not number >= 0 or not math.isfinite(number):
+        raise ParameterError(name, allowed="a finite number >= 0", given=value)
+    return number
+
+
+def _probability(name: str, value: float) -> float:
+    number = as_number(name, value, "a number between 0 and 1")
+    if not 0 < number < 1:
+        raise ParameterError(name, allowed="between 0 and 1, both excluded", given=value)
+    return number
+
+
+DELTA, DELTA_WRITTEN = 1e-6, "10⁻⁶"  # δ of the (ε, δ) in reports
 MOST_COMPOSED = 32  # noises that are not Gaussian; to compose so many takes about 0.4 seconds
 BOUND = "bound from the loss"
 TITLES = {
@@ -72,7 +155,7 @@ class Loss:
 
     @staticmethod
     def of(rho: float, pure: float | None, policy: Policy, mechanism: Mechanism | None, influence: float) -> "Loss":
-        """Return the loss by a mechanism, or by one of which only the policy is known.
+        """Return the loss by a mechanism, or by one with a known policy only.
 
         To an attacker, a transformation with a user function is Gaussian noise with the same PRzCDP loss.
         """
@@ -178,7 +261,11 @@ def explain(losses: Sequence[Loss]) -> Explanation:
     if composed:
         found = _composed(tuple(pair for pair, times in known for _ in range(times)))
     if bound:
-        found = np.minimum(found, _bounds(losses))
+        # Either all losses are counted as PRzCDP, or all that have a pure guarantee are counted as pure.
+        finite = [loss.pure for loss in losses if loss.pure is not None and math.isfinite(loss.pure)]
+        rest = [loss.rho for loss in losses if loss.pure is None or not math.isfinite(loss.pure)]
+        choices = _bounds(0.0, rho), _bounds(_total(finite), _total(rest))
+        found = np.minimum(found, np.min(choices, axis=0))
     guessed, detected, least = found.tolist()
     return Explanation(tuple(losses), rho, pure, guessed, detected, least, bound)
 
@@ -204,18 +291,7 @@ def worst(found: Sequence[Explanation]) -> Explanation:
     )
 
 
-def _bounds(losses: Sequence[Loss]) -> Array:
-    """Return bounds from the losses alone, on the best guess, the power and ε: the smallest of each.
-
-    Either all losses are counted as PRzCDP, or all are counted as pure that have such a guarantee.
-    """
-    pures = [loss.pure for loss in losses if loss.pure is not None and math.isfinite(loss.pure)]
-    rest = [loss.rho for loss in losses if loss.pure is None or not math.isfinite(loss.pure)]
-    choices = (0.0, _total(loss.rho for loss in losses)), (_total(pures), _total(rest))
-    return np.min([_bounds_by(pure, rho) for pure, rho in choices], axis=0)  # type: ignore[no-any-return]
-
-
-def _bounds_by(pure: float, rho: float) -> tuple[float, float, float]:
+def _bounds(pure: float, rho: float) -> tuple[float, float, float]:
     """Return bounds on the best guess, the power and ε, by a PRDP loss and a PRzCDP loss of other noise."""
     if not (math.isfinite(pure) and math.isfinite(rho)):
         return 1.0, 1.0, math.inf

@@ -1,7 +1,8 @@
 """The ledger: one SQLite file that keeps the total loss of all releases so far.
 
 A charge is on disk before any noise is drawn, so a crash can waste budget but never leak it. This module is the public
-interface; `storage` reads and writes the file, and `entries` defines its content.
+interface; `storage` reads and writes the file, and `entries` defines its content. An account in memory, a ledger and a
+deferred ledger, which is created at its first charge, have the same methods: a session uses any of them.
 """
 
 import os
@@ -10,10 +11,9 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from slowscale.accounting.account import Account, check_caps
-from slowscale.accounting.charge import Charge
-from slowscale.accounting.entries import Attempted, CapRaised, Charged, Created, cap_changes, serialized
+from slowscale.accounting.charge import Charge, Spent
+from slowscale.accounting.entries import Attempted, CapSet, Charged, Created, cap_changes, serialized
 from slowscale.accounting.record import ANY, folded
-from slowscale.accounting.spent import Spent
 from slowscale.accounting.storage import LedgerFile
 from slowscale.core.errors import LedgerError, ParameterError, ParameterTypeError
 from slowscale.core.markup import terminal_text
@@ -38,7 +38,8 @@ class Ledger:
         version and a file with a second name (a hard link, or a mount of the file alone) are refused.
     caps
         The most that a record may ever lose, by column: {"payann": policy, "*": policy}. "*" stands for every column
-        that is not named, and "count" for the number of records. Caps are fixed when the ledger is created.
+        that is not named, and "count" for the number of records. Once the ledger exists, only `set_cap` changes or adds
+        a cap.
     dataset
         The name of the data set that the ledger belongs to, such as "cbp", without a period. It is stored when the
         ledger is created, and sessions on the ledger must give the same name; surrounding whitespace is ignored.
@@ -69,9 +70,21 @@ class Ledger:
             return
         known = [_by_name(some) for some in (self._file.state.account.caps, self._first.caps)]
         if caps is not None and _by_name(wanted) not in known:
-            raise ParameterError(_other_caps(self.path, wanted, self.caps))
+            raise self._other_caps(wanted)
         if name is not None:
             self.check_dataset(name)
+
+    def _other_caps(self, wanted: Mapping[str, Policy]) -> ParameterError:
+        """Return the error for caps that are not those of the ledger."""
+        caps, remedy = self.caps, "by `slowscale ledger set-cap` or Ledger.set_cap"
+        added = [name for name in wanted if folded(name) not in map(folded, caps)]
+        if not added:
+            problem, remedy = f"must be those of ledger {self.path}", f"leave them out, or change a cap {remedy}"
+        else:
+            has = f"has caps on {', '.join(caps)}, but not" if caps else "was created without caps, so it has none"
+            problem = f"must be those of ledger {self.path}, which {has} on {', '.join(added)}"
+            remedy = f"leave out {', '.join(added)}, or add a cap {remedy}"
+        return ParameterError("caps", problem, code="mismatch", path=tuple(added[:1]), remedy=remedy)
 
     @property
     def path(self) -> Path:
@@ -137,11 +150,13 @@ class Ledger:
             raise LedgerError(
                 f"ledger {self.path}",
                 f"belongs to the data set {own!r}, and no data set was named",
+                code="missing",
                 remedy=f"if the records are of this data set, give the name {own!r}; otherwise use another ledger",
             )
         raise LedgerError(
             f"ledger {self.path}",
             f"belongs to the data set {own!r}, not to {given!r}",
+            code="mismatch",
             remedy=f"use the ledger of {given!r}, or correct the name",
         )
 
@@ -166,15 +181,12 @@ class Ledger:
             what = "any other column" if folded(name) == ANY else name
             thing = f"{spent.protects}, in one cell," if spent.protects else "record"
             if name in above:
-                lines.append(
-                    f"Cap on {what}: {cap}. It was lowered, and the total already exceeds it {above[name].sizes}"
-                )
+                lines.append(f"Cap on {what}: {cap}. The total already exceeds it {above[name].sizes}")
             else:
                 lines.append(f"Cap on {what}: a {thing} never loses more than {cap}")
-        lines += [
-            f"The cap on {entry.column} was changed on {entry.time}, from {old} to {entry.cap}: {entry.reason}"
-            for entry, old in cap_changes(state.entries)
-        ]
+        for entry, old in cap_changes(state.entries):
+            change = f"was added on {entry.time}," if old is None else f"was changed on {entry.time}, from {old} to"
+            lines.append(f"The cap on {entry.column} {change} {entry.cap}: {entry.reason}")
         attempts = sum(isinstance(entry, Attempted) for entry in state.entries)
         if attempts:
             failed = "1 attempt was" if attempts == 1 else f"{attempts:,} attempts were"
@@ -225,9 +237,8 @@ class Ledger:
         entry = serialized(Charged(charge=charge))
         assert isinstance(entry, Charged)
         if entry.charge.policy != charge.policy:
-            raise ParameterError(
-                "facts['policy']", "must describe the policy of the charge, but it describes another one"
-            )
+            problem = "must describe the policy of the charge, but it describes another one"
+            raise ParameterError("facts['policy']", problem, code="mismatch")
         return entry
 
     def ready(self) -> None:
@@ -262,68 +273,156 @@ class Ledger:
         return self._file.append(serialized(entry))
 
     def set_cap(self, column: str, cap: Policy, reason: str) -> None:
-        """Replace the cap of a column. The change is permanent and stays in the history.
+        """Set the cap on a column: change one, or add one for a further column. It stays in the history.
 
-        The new cap may also be lower, at some or all record sizes. Earlier charges stay, so the total may then exceed
-        the new cap; further charges to the column are refused.
+        The new cap may be lower than the old one or than earlier charges, at some or all record sizes. Earlier charges
+        stay, so the total may exceed the new cap; further charges to the column are then refused. A column without a
+        separate cap is limited by that on "*", if there is one; a cap on the column takes its place.
 
         Parameters
         ----------
         column
-            A column that has a cap, or "*" or "count".
+            A column, or "count" for the number of records, or "*" for all columns without a separate cap.
         cap
             The new cap, a PRzCDP policy.
         reason
-            Why the cap is changed, as text.
+            Why the cap is set, as text.
         """
-        check_caps({column: cap} if isinstance(column, str) else None)
+        if not isinstance(column, str):
+            raise ParameterTypeError("column", allowed='a column, "count" or "*", as text', given=column)
+        check_caps({column: cap})
         if not isinstance(reason, str) or not reason.strip():
             raise ParameterError(
                 "reason",
-                allowed="text that says why the cap is changed",
+                allowed="text that says why the cap is set",
                 given=reason,
                 remedy="it stays in the history",
             )
-        caps = self.caps
-        found = [name for name in caps if isinstance(column, str) and folded(name) == folded(column)]
-        if not found:
-            raise ParameterError(
-                "column",
-                allowed=f"one that has a cap ({', '.join(caps) or 'none has'})",
-                given=column,
-                remedy="caps can be added only when a ledger is created",
-            )
-        entry = CapRaised(column=column if column in found else found[0], cap=cap, reason=reason)
-        self._file.append(serialized(entry))
+        spelled = self.account.set_cap(column, cap)
+        self._file.append(serialized(CapSet(column=spelled, cap=cap, reason=reason)))
 
 
 def dataset_name(dataset: Any) -> str | None:
-    """Return the name of a data set without surrounding blanks, or raise."""
+    """Return the name of a data set without surrounding whitespace, or raise."""
     if dataset is None:
         return None
     if not isinstance(dataset, str):
         raise ParameterTypeError("dataset", allowed='text such as "cbp"', given=type(dataset))
     if not dataset.strip():
         raise ParameterError(
-            "dataset", allowed='a name such as "cbp", got blank text', remedy="leave it out if there is no name"
+            "dataset", allowed='a name such as "cbp"', given=dataset, remedy="leave it out if there is no name"
         )
     return dataset.strip()
-
-
-def _other_caps(path: Path, wanted: Mapping[str, Policy], caps: Mapping[str, Policy]) -> str:
-    """Return the error for caps that are not those of the ledger."""
-    added = [name for name in wanted if folded(name) not in map(folded, caps)]
-    if not caps:
-        problem = f"ledger {path} was created without caps"
-    elif added:
-        problem = f"ledger {path} has caps on {', '.join(caps)}, but not on {', '.join(added)}"
-    else:
-        problem = f"caps must be those that ledger {path} has, got different ones"
-    if not added:
-        return f"{problem}; leave them out, or change a cap by `slowscale ledger set-cap` or Ledger.set_cap"
-    return f"{problem}, and caps can be added only when a ledger is created; leave out {', '.join(added)} in caps"
 
 
 def _by_name(caps: Mapping[str, Policy]) -> dict[str, Policy]:
     """Return caps by folded name, to compare them. The knots of the ledger count, not those that are computed now."""
     return {folded(name): cap.parameters() for name, cap in caps.items()}
+
+
+class DeferredLedger:
+    """A ledger that is opened if its file exists, and is otherwise created at the first charge.
+
+    A ledger keeps the caps that it is created with, so a release that fails before it is charged must not create one.
+    Until the first charge, an account in memory with the same caps decides what may be charged.
+
+    Parameters
+    ----------
+    path, caps, dataset
+        As for `Ledger`.
+    remedy
+        How a cap can be changed while there is no ledger, as text for error messages.
+
+    >>> import tempfile, os, slowscale as ss
+    >>> path = os.path.join(tempfile.mkdtemp(), "census.ledger")
+    >>> deferred = DeferredLedger(path, {"emp": ss.Gaussian(sigma=5).policy})
+    >>> deferred.check(Charge(ss.RecordPolicy((("emp", ss.Gaussian(sigma=10).policy),))))
+    >>> os.path.exists(path)
+    False
+    >>> deferred.charge(Charge(ss.RecordPolicy((("emp", ss.Gaussian(sigma=10).policy),))))["entry"]
+    2
+    >>> deferred.ledger.spent.releases
+    1
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        caps: Mapping[str, Policy] | None = None,
+        *,
+        dataset: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.ledger: Ledger | None = None
+        self._path = path
+        self._caps = caps
+        self._dataset = dataset_name(dataset)
+        self._account = Account(check_caps(caps), remedy)
+        if _exists(path):
+            self.make()
+
+    def __repr__(self) -> str:
+        return f"DeferredLedger({str(self._path)!r})"
+
+    def make(self) -> Ledger:
+        """Return the ledger; create it if there is none."""
+        if self.ledger is None:
+            ledger = Ledger(self._path, self._caps, dataset=self._dataset)
+            ledger.check_dataset(self._dataset)  # another process may have created it in the meantime
+            self.ledger = ledger
+        return self.ledger
+
+    @property
+    def _current(self) -> Account | Ledger:
+        return self._account if self.ledger is None else self.ledger
+
+    @property
+    def remedy(self) -> str | None:
+        """How a cap can be changed, as text for error messages. None: with the ledger."""
+        return self._current.remedy
+
+    @property
+    def caps(self) -> dict[str, Policy]:
+        """The caps in force."""
+        return self._current.caps
+
+    @property
+    def spent(self) -> Spent:
+        """What a record may have lost through everything charged so far."""
+        return self._current.spent
+
+    @property
+    def account(self) -> Account:
+        """A copy of the account in its present state, for asking what may still be charged."""
+        return self._current.account
+
+    def check_dataset(self, dataset: str | None) -> None:
+        """Raise a `LedgerError` unless releases of a data set of this name may be charged here."""
+        self._current.check_dataset(dataset)
+
+    def check(self, charge: Charge) -> None:
+        """Raise the error that `charge` would raise now, and write nothing."""
+        self._current.check(charge)
+
+    def ready(self) -> None:
+        """Raise a `LedgerError` if there is a ledger and no entry can be written to it now."""
+        self._current.ready()
+
+    def charge(self, charge: Charge) -> dict[str, Any]:
+        """Record a release before its noise is drawn; return the new head. The ledger is created if there is none."""
+        return self.make().charge(charge)
+
+    def attempt(self, asked: Charge | Mapping[str, Any], error: BaseException) -> dict[str, Any] | None:
+        """Record a release that was refused or failed, if there is a ledger."""
+        if self.ledger is not None:
+            return self.ledger.attempt(asked, error)
+        # Another process may have created the ledger in the meantime. The attempt is recorded there, whatever its caps.
+        return Ledger(self._path).attempt(asked, error) if _exists(self._path) else None
+
+
+Accountant = Account | Ledger | DeferredLedger
+
+
+def _exists(path: Any) -> bool:
+    # A broken symbolic link counts as existing, so that opening it raises now and not at the first charge.
+    return isinstance(path, str | os.PathLike) and os.path.lexists(path)

@@ -16,7 +16,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
 from slowscale.core.markup import html_text
 from slowscale.core.parameters import Array, as_array, check_flag
 from slowscale.core.typing import ArrayLike, Label, Record, Scalar, TableLike
@@ -27,7 +27,7 @@ from slowscale.policy.writing import text
 
 Term = tuple[str | None, Policy]
 COUNT = "count"  # the name of the number of records
-ANY = "*"  # the name of the cap for all columns without a cap of their own
+ANY = "*"  # the name of the cap on all columns without a separate cap
 # Invisible characters outside Unicode's category of format characters (Cf): fillers and variation selectors.
 INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 
@@ -35,8 +35,8 @@ INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0
 def folded(name: str) -> str:
     """Return the form of a column's name that accounts compare: " EMP" and "emp" share one cap and one total.
 
-    Case, surrounding blanks, invisible characters and Unicode's compatibility forms (NFKC) make no difference. Similar
-    letters of different scripts stay different.
+    Case, surrounding whitespace, invisible characters and Unicode's compatibility forms (NFKC) make no difference.
+    Similar letters of different scripts stay different.
     """
     compatible = unicodedata.normalize("NFKC", name)
     visible = "".join(letter for letter in compatible if unicodedata.category(letter) != "Cf")
@@ -46,13 +46,14 @@ def folded(name: str) -> str:
 
 def check_column_name(name: str) -> None:
     """Raise if the name of a summed column is reserved: "count" for the number of records, "*" for a cap."""
-    reserved = {COUNT: "the number of records", ANY: "all columns without a cap of their own"}
+    reserved = {COUNT: "the number of records", ANY: "all columns without a separate cap"}
     meaning = reserved.get(folded(name))
     if meaning is not None:
         raise ParameterError(
             f"column {name!r}",
-            f"cannot be summed: the name {folded(name)!r} stands for {meaning} (case, surrounding blanks and "
+            f"cannot be summed: the name {folded(name)!r} stands for {meaning} (case, surrounding whitespace and "
             "invisible characters are ignored)",
+            code="reserved",
             remedy="derive a column with another name",
         )
 
@@ -101,11 +102,12 @@ class RecordPolicy:
             if not isinstance(policy, Policy) or not (column is None or isinstance(column, str)):
                 raise ParameterTypeError("terms", allowed="pairs of a column and a policy", given=(column, policy))
             if column is None and not policy.constant:
-                raise ParameterTypeError("a term without a column must be constant", given=policy)
+                raise ParameterTypeError("a term without a column", allowed="a constant policy", given=policy)
         if len({policy.notion for _, policy in terms} | {part.notion for part in self._parts()} - {""}) > 1:
             raise ParameterError(
                 "terms",
-                allowed="policies of one notion, got PRDP and PRzCDP",
+                allowed="policies of one notion",
+                given=Shown("PRDP and PRzCDP"),
                 remedy="convert the PRDP policies with .to_zcdp()",
             )
 
@@ -140,7 +142,8 @@ class RecordPolicy:
         for column, policy in self.terms:
             total = total + policy(values[column] if column is not None else 0)
         for parallel in self.parallel:
-            total = total + _parallel_loss(parallel, record)
+            losses: list[Any] = [part(record) for part in _possible_parts(parallel, record)]
+            total = total + (np.max(losses, axis=0) if losses else 0.0)
         return total if np.ndim(total) else float(total)
 
     def column(self, name: str | None) -> Policy:
@@ -148,12 +151,10 @@ class RecordPolicy:
         if name is not None and name not in self.columns:
             raise ParameterError(
                 "name",
-                allowed="a column that the loss depends on",
+                "is not a column that the loss depends on",
+                code="unknown-column",
                 given=name,
-                remedy=(
-                    f"the columns are {', '.join(self.columns) or 'none: every record loses the same'}. Counts have "
-                    "the name None"
-                ),
+                remedy=f"give one of {', '.join((*self.columns, 'None'))}; None stands for counts",
             )
         return self._column(name)
 
@@ -207,7 +208,9 @@ class RecordPolicy:
     def _bounded(self, record: Mapping[str, Any], other: Mapping[str, Any], filtered: bool) -> float:
         both = [_influences(values, self.columns, signed=True) for values in (record, other)]
         if any(value.ndim for values in both for value in values.values()):
-            raise ParameterTypeError("record and other must have one value for each column, got arrays")
+            raise ParameterTypeError(
+                "the values of `record` and `other`", allowed="one value for each column", given=Shown("arrays")
+            )
         total = 0.0
         for column, policy in self.terms:
             first, second = (0.0 if column is None else float(values[column]) for values in both)
@@ -279,14 +282,12 @@ class RecordPolicy:
 
     def formula(self) -> Formula:
         """Return the loss of a record as a tree, in which the names of the columns stand for its values."""
-        terms = [policy.formula(Symbol(column or "")) for column, policy in self._merged()]
+        merged = [(column, times * policy) for (column, policy), times in Counter(self.terms).items()]
+        terms = [policy.formula(Symbol(column or "")) for column, policy in merged]
         terms += [Disjoint(tuple(part.formula() for _, part in one.parts), one.by) for one in self.parallel]
         if not terms:
             return Number(0)
         return terms[0] if len(terms) == 1 else Sum(tuple(terms))
-
-    def _merged(self) -> list[Term]:
-        return [(column, times * policy) for (column, policy), times in Counter(self.terms).items()]
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Return a description that JSON can represent and `from_dict` can read."""
@@ -305,7 +306,7 @@ class RecordPolicy:
                 if "filtered" in term:
                     filtered = term["filtered"]
                     if filtered is False:  # it is written only if there is a filter
-                        raise ParameterError('"filtered"', allowed="true where it is written, got False")
+                        raise ParameterError('"filtered"', allowed="true where it is written", given=False)
                 elif "by" in term:
                     parts = [(part["label"], RecordPolicy.from_dict(part["policy"])) for part in term["parts"]]
                     parallel.append(Parallel(term["by"], tuple(parts)))
@@ -313,7 +314,7 @@ class RecordPolicy:
                     terms.append((term["column"], Policy.from_dict(term["policy"])))
         except (TypeError, KeyError) as error:
             raise ParameterError(
-                "description", allowed=f"one that RecordPolicy.to_dict returned: {type(error).__name__}: {error}"
+                "description", allowed="one that RecordPolicy.to_dict returned", given=Shown(type(error).__name__)
             ) from None
         return RecordPolicy(tuple(terms), tuple(parallel), filtered)
 
@@ -322,7 +323,7 @@ def _count_of(cell: Mapping[str, Any]) -> int:
     """Return the number of records that an entity has in a cell."""
     count = cell.get(COUNT)
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise ParameterError("cells", 'must have the number of records as "count", a whole number', given=count)
+        raise ParameterError('the "count" of `cells`', allowed="a number of records, a whole number", given=count)
     return count
 
 
@@ -359,20 +360,16 @@ def _influences(record: Any, columns: Sequence[str], signed: bool = False) -> di
     if missing:
         raise ParameterError(
             "record",
-            f"must have a value for {', '.join(missing)}, got values for {', '.join(map(str, record)) or 'none'}",
+            f"must have a value for {', '.join(missing)}",
+            code="missing",
+            given=Shown(f"values for {', '.join(map(str, record)) or 'none'}"),
         )
     values = {column: as_array(column, record[column]) for column in columns}
     if not signed:
         values = {column: np.abs(value) for column, value in values.items()}
     if len({value.shape for value in values.values() if value.ndim}) > 1:
-        raise ParameterError("record", "must have the same number of values for every column")
+        raise ParameterError("record", "must have the same number of values for every column", code="mismatch")
     return values
-
-
-def _parallel_loss(parallel: Parallel, record: Any) -> Any:
-    """Return the loss of the part that a record's label names or, without a label, the largest loss of all parts."""
-    parts = _possible_parts(parallel, record)
-    return np.max([part(record) for part in parts], axis=0) if parts else 0.0
 
 
 def _possible_parts(parallel: Parallel, record: Any) -> list[RecordPolicy]:

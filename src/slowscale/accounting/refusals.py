@@ -52,22 +52,18 @@ def explained(
         facts: dict[str, Any] = {}
         with suppress(Exception):  # without advice, the refusal still stands
             if rank_loss is not None and folded(error.column) not in map(folded, mechanisms):
-                facts = _quantiles_advice(error, rank_loss)
+                left = (error.cap - (error.spent - rank_loss)) * (1 + TOLERANCE)  # 0.075 is not shown as 0.0749
+                if left > USEFUL_SHARE * error.cap:
+                    facts = {"fits": f"A loss of {format_number(left, -1)} would still fit"}
             elif rank_loss is None or folded(error.column) != COUNT:  # a count beside quantiles: either may be changed
                 facts = _advice(error, accountant.account, charge, mechanisms, accounting)
-        raise error.with_facts(**facts, remedy=accountant.remedy) from None
-
-
-def _quantiles_advice(error: CapError, loss: float) -> dict[str, Any]:
-    """Return the largest loss of quantiles that would still fit, in place of this loss."""
-    left = (error.cap - (error.spent - loss)) * (1 + TOLERANCE)  # so that 0.075 is not shown as 0.0749
-    return {"fits": f"A loss of {format_number(left, -1)} would still fit"} if left > USEFUL_SHARE * error.cap else {}
+        raise replace(error, **facts, remedy=accountant.remedy) from None
 
 
 def _advice(
     error: CapError, account: Account, charge: Charge, mechanisms: Mapping[str, Mechanism], accounting: str
 ) -> dict[str, str | bool]:
-    """Return what would still fit for a column, as arguments of `CapError.with_facts`."""
+    """Return what would still fit for a column, as fields of a `CapError`."""
     name, mechanism = next(found for found in mechanisms.items() if folded(found[0]) == folded(error.column))
     counts = name == COUNT and charge.protects is None
     test = account.fits(charge, None if counts else name)

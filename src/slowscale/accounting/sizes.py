@@ -22,12 +22,13 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
 from slowscale.core.numbers import format_number, power_of_ten
 from slowscale.core.parameters import as_number
 from slowscale.policy import Policy
@@ -68,7 +69,7 @@ class RecordSize:
     named: bool = True
 
     def value(self, column: str) -> float | None:
-        """Return the value in a column, or None; case and surrounding blanks of the name are ignored."""
+        """Return the value in a column, or None; case and surrounding whitespace of the name are ignored."""
         found = dict(self.values)
         if column in found:
             return found[column]
@@ -92,7 +93,7 @@ class RecordSize:
         """Whether the number of records of an entity is stated, and not assumed."""
         return any(name.strip().casefold() == COUNT for name, _ in self.values)
 
-    def words(self, column: str) -> str:
+    def describe(self, column: str) -> str:
         """Return the value in a column, followed by the name if one was given: "12 (median firm)"."""
         value = self.value(column)
         text = "not stated" if value is None else counted(value) if column == COUNT else format_number(value)
@@ -184,34 +185,48 @@ def read_sizes(
     found = tuple(_each_size(sizes, argument))
     if not 1 <= len(found) <= MOST_SIZES:
         raise ParameterError(argument, allowed=f"from 1 to {MOST_SIZES} sizes", given=len(found))
-    _check_names(found, argument)
+    if len({size.named for size in found}) > 1:
+        raise ParameterError(argument, "must all have names, or all be plain numbers", code="mixed")
+    names = [size.name.casefold() for size in found]
+    for name, size in zip(names, found, strict=True):
+        if names.count(name) > 1:
+            raise ParameterError(
+                argument, f"has {size.name!r} twice", code="duplicate", remedy="give each size another name"
+            )
     for size in found:
         _check_columns(size, columns, others, argument)
-    if any(size.named for size in found):
-        _check_largest(found, columns, argument)
+    if found[0].named:
+        largest = [size.name for size in found if size.is_largest]
+        if len(largest) != 1:
+            raise ParameterError(
+                argument,
+                "must have exactly one size whose name contains the word 'largest': the largest record loses most, so "
+                "readers must see what it loses",
+                code="largest",
+                given=Shown(" and ".join(map(repr, largest)) or "none"),
+                remedy="name it 'largest firm', for example",
+            )
+        check_largest(found, columns, argument)
     return found
 
 
 def _parse_text(text: str, argument: str) -> Any:
     """Return the sizes in text from the command line: numbers, or names with numbers."""
-    wrong = ParameterError(
-        argument,
-        allowed=(
-            'numbers separated by commas such as 100,1e6, or names with numbers such as "median firm=12,largest '
-            'firm=4e10"'
-        ),
-        given=text,
-    )
     parts = [part.strip() for part in text.split(",")]
     if len({"=" in part for part in parts}) == 2:
-        raise ParameterError(f"{argument}: give every size a name, or none", given=text)
+        raise ParameterError(argument, "must have a name for every size, or for none", code="mixed", given=text)
     try:
         if not any("=" in part for part in parts):
             return [float(part) for part in parts]
         pairs = [part.rpartition("=") for part in parts]
         return [{"name": name.strip(), "size": float(number)} for name, _, number in pairs]
     except ValueError:
-        raise wrong from None
+        raise ParameterError(
+            argument,
+            allowed="numbers separated by commas such as 100,1e6, or names with numbers such as median firm=12,largest "
+            "firm=4e10",
+            given=text,
+        ) from None
 
 
 def _each_size(sizes: Any, argument: str) -> Iterable[RecordSize]:
@@ -237,7 +252,8 @@ def _each_size(sizes: Any, argument: str) -> Iterable[RecordSize]:
 def _from_entry(item: Mapping[Any, Any], argument: str) -> RecordSize:
     """Return the size that an entry of a plan describes: a mapping with the name and the values."""
     if "name" not in item:
-        raise ParameterError(argument, 'must have a name for each size, such as { name = "largest firm", emp = 12 }')
+        example = '{ name = "largest firm", emp = 12 }'
+        raise ParameterError(argument, f"must have a name for each size, such as {example}", code="missing")
     rest = {key: value for key, value in item.items() if key != "name"}
     everywhere = rest.pop("size", None)
     if everywhere is None:
@@ -246,6 +262,7 @@ def _from_entry(item: Mapping[Any, Any], argument: str) -> RecordSize:
         raise ParameterError(
             f"{argument}: {item['name']!r:.60}",
             "has size, which is the value in every column, and values of columns too",
+            code="conflict",
             remedy="give one or the other",
         )
     found = _named_size(item["name"], everywhere, argument)
@@ -257,13 +274,13 @@ def _named_size(name: Any, value: Any, argument: str) -> RecordSize:
         raise ParameterTypeError(argument, allowed="named by text such as 'largest firm'", given=name)
     name = " ".join(name.split())
     if not 1 <= len(name) <= LONGEST_NAME:
-        raise ParameterError(argument, f"must have names of 1 to {LONGEST_NAME} letters", given=name)
+        raise ParameterError(f"{argument}: a name", allowed=f"text of 1 to {LONGEST_NAME} letters", given=name)
     label = f"{argument}: {name!r}"
     if not isinstance(value, Mapping):
         return RecordSize(name, everywhere=_size_number(label, value))
     for column in value:
         if not isinstance(column, str):
-            raise ParameterTypeError(label, "must name columns by text", given=column)
+            raise ParameterTypeError(f"{label}: a column", allowed="text", given=column)
     values = {column: _size_number(f"{label}, {column}", one) for column, one in value.items()}
     check_count(values, label)
     return RecordSize(name, tuple(values.items()))
@@ -280,24 +297,18 @@ def _size_number(label: str, value: Any) -> float:
     allowed = f"a number from 0 to {LARGEST_SIZE:g}: the size of a value, without its sign"
     number = as_number(label, value, allowed)
     if not 0 <= number <= LARGEST_SIZE:
-        raise ParameterError(label, allowed=f"{allowed}", given=value)
+        raise ParameterError(label, allowed=allowed, given=value)
     return number
-
-
-def _check_names(found: Sequence[RecordSize], argument: str) -> None:
-    if len({size.named for size in found}) > 1:
-        raise ParameterError(argument, "must all have names, or all be plain numbers")
-    names = [size.name.casefold() for size in found]
-    for name, size in zip(names, found, strict=True):
-        if names.count(name) > 1:
-            raise ParameterError(argument, f"has {size.name!r} twice", remedy="give each size a name of its own")
 
 
 def _check_columns(size: RecordSize, columns: Sequence[str], others: Sequence[str] | None, argument: str) -> None:
     given = [column for column, _ in size.values]
     if columns and COUNT in given and COUNT not in (*columns, *(others or ())):
         raise ParameterError(
-            f"{argument}: {size.name!r}", "has a count, but no number of records is released", remedy="leave it out"
+            f"{argument}: {size.name!r}",
+            "has a count, but no number of records is released",
+            code="unknown-column",
+            remedy="leave it out",
         )
     if size.everywhere is not None:
         return
@@ -305,45 +316,37 @@ def _check_columns(size: RecordSize, columns: Sequence[str], others: Sequence[st
     unknown = [] if others is None else [column for column in given if column not in (*columns, *others)]
     if missing or not given:
         also = f", and {unknown[0]!r} is not released" if unknown else ""
+        needed, lacks = ", ".join(columns) or "the columns", ", ".join(missing) or "every value"
         raise ParameterError(
             f"{argument}: {size.name!r}",
-            f"must have a value for each of {', '.join(columns) or 'the columns'}",
-            remedy=f"{', '.join(missing) or 'every value'} is missing{also}",
+            f"must have a value for each of {needed}, but {lacks} is missing{also}",
+            code="missing",
         )
     if unknown:
         raise ParameterError(
             f"{argument}: {size.name!r}",
             f"has a value for {unknown[0]!r}, which is not released",
+            code="unknown-column",
             remedy=f"the released columns are {', '.join(columns) or 'counts only'}",
         )
 
 
-def _check_largest(found: Sequence[RecordSize], columns: Sequence[str], argument: str) -> None:
-    """Raise unless exactly one size is named the largest and is: a report must not leave out the largest loss."""
-    named = [size for size in found if size.is_largest]
-    if len(named) != 1:
-        several = f", got {' and '.join(repr(size.name) for size in named)}" if named else ""
-        raise ParameterError(
-            argument,
-            f"must have exactly one size whose name contains the word 'largest'{several}: the largest record "
-            "loses most, so readers must see what it loses. Name it 'largest firm', for example",
-        )
-    (largest,) = named
-    for column in dict.fromkeys([*columns, *(column for size in found for column, _ in size.values), ""]):
+def check_largest(found: Sequence[RecordSize], columns: Sequence[str] = (), argument: str = "sizes") -> None:
+    """Raise if a size is named the largest and is not: what the largest record loses would be understated."""
+    places = dict.fromkeys([*columns, *(column for size in found for column, _ in size.values), ""])
+    for largest, column, size in product([size for size in found if size.is_largest], places, found):
         if column == COUNT and COUNT not in columns and not largest.states_count:
             continue  # whether there is a count is not known here
-        most = largest.value(column)
-        for size in found:
-            value = size.value(column)
-            if value is not None and most is not None and value > most:
-                where = f" in {column}" if column else ""
-                raise ParameterError(
-                    f"{argument}: {largest.name!r}",
-                    allowed=(
-                        f"at least as large as every other size, but {size.name!r} is larger{where}: {format_number(value)}, "
-                        f"not {format_number(most)}. Correct the value of one of the two"
-                    ),
-                )
+        most, value = largest.value(column), size.value(column)
+        if value is not None and most is not None and value > most:
+            where = f" in {column}" if column else ""
+            raise ParameterError(
+                f"{argument}: {largest.name!r}",
+                f"must be at least as large as every other size, but {size.name!r} is larger{where}: "
+                f"{format_number(value)}, not {format_number(most)}",
+                code="not-largest",
+                remedy="correct the value of one of the two",
+            )
 
 
 def names_the_largest(sizes: Mapping[str, float]) -> bool:

@@ -11,22 +11,123 @@ it was opened. The journal is found by the name of the file, so a file with a se
 the file alone) is refused. Symbolic links are resolved: they lead to the same ledger.
 """
 
+import hashlib
 import os
+import re
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from slowscale.accounting.account import Account
-from slowscale.accounting.chain import FIRST_HASH, chain_problems, link_hash
-from slowscale.accounting.entries import CapRaised, Charged, Created, Entry, read_entry, serialized, text_of
-from slowscale.accounting.names import check_no_journal, check_one_name
+from slowscale.accounting.entries import Charged, Created, Entry, apply_entry, read_entry, serialized
 from slowscale.core.errors import LedgerError, SlowscaleError
 from slowscale.core.files import move_new, new_file, sync_folder
 from slowscale.policy import Policy
+
+FIRST_HASH = "0" * 64  # the hash before the first entry
+
+
+def link_hash(before: str, number: int, payload: str) -> str:
+    """Return the hash of an entry, computed from the hash before it, its number and its text."""
+    return hashlib.sha256(f"{before}\n{number}\n{payload}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def chain_problems(
+    rows: Sequence[tuple[int, str, str]],
+    top: Sequence[tuple[int, str]],
+    head: Mapping[str, Any] | None,
+) -> list[str]:
+    """Return the problems of a ledger file, given its entries (number, text, hash) and its stored head (number, hash).
+
+    If an earlier `head` is given, it must still be in the chain.
+    """
+    problems: list[str] = []
+    before, place, seen, account = FIRST_HASH, 0, {}, Account()
+    for number, payload, stored in rows:
+        place += 1
+        if number != place:
+            problems.append(f"entry {place} is missing")
+            place = number
+        if link_hash(before, number, payload) != stored:
+            problems.append(f"entry {number} was changed, or an entry before it")
+        before = seen[number] = stored
+        try:
+            apply_entry(account, read_entry(payload), first=len(seen) == 1)
+        except SlowscaleError as error:
+            problems.append(f"entry {number} cannot be read: {error}")
+    if top != [(place, before)]:
+        problems.append(
+            "the newest entry is not the one that was written last: entries were removed from the end, or added"
+        )
+    if head is not None and seen.get(head["entry"]) != head["hash"]:
+        problems.append(f"entry {head['entry']} does not have the hash that was given: entries were removed or changed")
+    return problems
+
+
+MOUNTS = Path("/proc/self/mountinfo")
+JOURNALS = ("-wal", "-shm", "-journal")  # endings of the files that SQLite keeps beside a database
+
+
+def check_one_name(path: Path) -> None:
+    """Raise if the file has a second name, by which the journal of a crashed writer would not be found."""
+    real = Path(os.path.realpath(path))
+    if os.stat(real).st_nlink > 1:
+        _remove_unfinished(real)
+        if os.stat(real).st_nlink > 1:
+            raise LedgerError(
+                f"ledger {path}",
+                "has a hard link: a ledger must have one name, so that every program finds the same journal",
+                code="second-name",
+                remedy="remove the other name (find it with find -samefile), or use a symbolic link instead",
+            )
+    if str(real) in _mount_points():
+        raise LedgerError(
+            f"ledger {path}",
+            "is a mount point: if a single file is mounted, SQLite cannot find its journal",
+            code="mounted",
+            remedy="mount the folder that contains the ledger, not the file",
+        )
+
+
+def check_no_journal(path: Path) -> None:
+    """Raise if SQLite's files of another ledger are beside the path at which a ledger is to be created."""
+    for ending in JOURNALS:
+        # If the ledger exists now, another process has created it and may be writing to it.
+        if os.path.lexists(f"{path}{ending}") and not os.path.lexists(path):
+            raise LedgerError(
+                f"{path}{ending}",
+                "was left behind by a ledger that no longer exists",
+                code="exists",
+                remedy="restore that ledger, or remove this file",
+            )
+
+
+def _mount_points() -> set[str]:
+    """Return all mount points that this process sees; an empty set if the system does not list them."""
+    try:
+        lines = os.fsdecode(MOUNTS.read_bytes()).split("\n")
+    except OSError:
+        return set()
+    # The fifth field is the mount point, in which blanks and backslashes are octal escapes.
+    points = (line.split(" ")[4] for line in lines if line)
+    return {re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point) for point in points}
+
+
+def _remove_unfinished(path: Path) -> None:
+    """Remove the temporary name of a new ledger, if the process that created it was stopped before it could."""
+    place = os.stat(path)
+    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{12}}")
+    with os.scandir(path.parent) as entries:
+        for entry in entries:
+            if name.fullmatch(entry.name):
+                with suppress(FileNotFoundError):  # another process removed it first
+                    if os.path.samestat(os.lstat(entry.path), place):
+                        os.unlink(entry.path)
+
 
 APPLICATION = 0x736C6F77  # "slow": the application that a SQLite file belongs to
 SCHEMA = 1
@@ -78,7 +179,7 @@ class LedgerFile:
                 self._create(caps, dataset)
             self._check_file()
             try:
-                self._read_new_entries()
+                self.current_state()
             except LedgerError as error:  # the ledger can still be verified
                 self.broken = error
 
@@ -111,26 +212,29 @@ class LedgerFile:
 
     def append(self, entry: Entry) -> dict[str, Any]:
         """Write a serialized entry and return the new head."""
-        payload = text_of(entry)
+        payload = entry.text
+        assert payload is not None
         with self.locked(), self._ledger_errors("written"):
             with self._transaction("BEGIN IMMEDIATE") as connection:
                 self._read(connection)
                 state = self.state
                 number = state.id + 1
                 digest = link_hash(state.hash, number, payload)
-                undo = _apply(state.account, entry)
+                caps = state.account.caps
+                apply_entry(state.account, entry, first=False, checked=True)
                 try:
                     connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, payload, digest))
                     connection.execute("UPDATE head SET id = ?, hash = ?", (number, digest))
                     connection.execute("COMMIT")
-                except BaseException:
-                    undo()
+                except BaseException:  # the account must not hold what the file does not
+                    state.account.caps = caps
+                    if isinstance(entry, Charged):
+                        state.account.forget()
                     raise
             state.id, state.hash = number, digest
             state.entries.append(entry)
-        with self.locked(), self._ledger_errors("read"):
-            self._read_new_entries()  # the entry is in the file, and the file is the one at the path
-            return {"entry": number, "hash": digest}
+        self.current_state()  # the entry is in the file, and the file is the one at the path
+        return {"entry": number, "hash": digest}
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
@@ -156,7 +260,9 @@ class LedgerFile:
         if now is None or (now.st_dev, now.st_ino) != self._local.identity:
             self._local.__dict__.pop("connection", None)
             raise LedgerError(
-                f"ledger {self.path} was moved, removed or replaced while it was open",
+                f"ledger {self.path}",
+                "was moved, removed or replaced while it was open",
+                code="moved",
                 remedy="open it at its present path",
             )
         if now.st_nlink > 1:
@@ -165,7 +271,8 @@ class LedgerFile:
     def _create(self, caps: Mapping[str, Policy], dataset: str | None) -> None:
         """Create the file under a temporary name, then link it to its path: it is never incomplete or created twice."""
         check_no_journal(self.path)
-        payload = text_of(serialized(Created(caps=caps, dataset=dataset)))
+        payload = serialized(Created(caps=caps, dataset=dataset)).text
+        assert payload is not None
         with self._ledger_errors("created"):
             name = new_file(self.path, 0o660)
             try:
@@ -226,14 +333,22 @@ class LedgerFile:
 
     def _check_file(self) -> None:
         if not self.path.is_file():
-            raise LedgerError(f"ledger {self.path}", "is not a file", remedy="give the path of a ledger file")
+            raise LedgerError(
+                f"ledger {self.path}", "is not a file", code="not-a-file", remedy="give the path of a ledger file"
+            )
         if not self.path.stat().st_size:
             raise LedgerError(
-                f"ledger {self.path}", "is an empty file", remedy="remove it, or restore the ledger from a backup"
+                f"ledger {self.path}",
+                "is an empty file",
+                code="empty",
+                remedy="remove it, or restore the ledger from a backup",
             )
         if not os.access(self.path, os.W_OK):
             raise LedgerError(
-                f"ledger {self.path}", "is read-only, so charges cannot be written", remedy="make it writable"
+                f"ledger {self.path}",
+                "is read-only, so charges cannot be written",
+                code="unwritable",
+                remedy="make it writable",
             )
         self.connection()
 
@@ -241,11 +356,14 @@ class LedgerFile:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application != APPLICATION:
-            raise LedgerError(f"ledger {self.path}", "is a database of another program", remedy="give another path")
+            raise LedgerError(
+                f"ledger {self.path}", "is a database of another program", code="foreign", remedy="give another path"
+            )
         if version != SCHEMA:
             raise LedgerError(
                 f"ledger {self.path}",
                 f"has format {version}, but this version of slowscale reads format {SCHEMA}",
+                code="newer",
                 remedy="update slowscale",
             )
         (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
@@ -253,6 +371,7 @@ class LedgerFile:
             raise LedgerError(
                 f"ledger {self.path}",
                 "is in SQLite's write-ahead mode, but a ledger must have a rollback journal",
+                code="write-ahead",
                 remedy=f'close the programs that use it, and run sqlite3 {self.path} "PRAGMA journal_mode = DELETE"',
             )
 
@@ -263,19 +382,15 @@ class LedgerFile:
             raise LedgerError(
                 f"ledger {self.path}",
                 "has tables, triggers, views or indexes that slowscale did not make: its charges cannot be trusted",
+                code="schema",
                 remedy="restore it from a backup",
             )
 
     def current_state(self) -> State:
         """Read what is new in the file, and return its state."""
-        with self.locked(), self._ledger_errors("read"):
-            self._read_new_entries()
-            return self.state
-
-    def _read_new_entries(self) -> None:
-        """Read the entries that were added since the last time, in one transaction."""
-        with self._transaction("BEGIN") as connection:
+        with self.locked(), self._ledger_errors("read"), self._transaction("BEGIN") as connection:
             self._read(connection)
+            return self.state
 
     def _read(self, connection: sqlite3.Connection) -> None:
         """Read the entries that were added since the last time, and check their hash chain."""
@@ -286,61 +401,44 @@ class LedgerFile:
             "SELECT id, payload, hash FROM entries WHERE id >= ? ORDER BY id", (state.id,)
         ).fetchall()
         if state.id and (not rows or rows[0] != (state.id, state.entries[-1].text, state.hash)):
-            raise LedgerError(f"ledger {self.path} was changed by another program", remedy="verify it")
+            raise self._changed("")
         for number, payload, stored in rows[1:] if state.id else rows:
             if number != state.id + 1 or link_hash(state.hash, number, payload) != stored:
-                raise LedgerError(
-                    f"ledger {self.path} was changed by another program at entry {number}", remedy="verify it"
-                )
+                raise self._changed(f" at entry {number}")
             entry = read_entry(payload)
-            _apply(state.account, entry, checked=False)
+            apply_entry(state.account, entry, first=state.id == 0)
             state.id, state.hash = number, stored
             state.entries.append(entry)
         if connection.execute("SELECT id, hash FROM head").fetchall() != [(state.id, state.hash)]:
-            raise LedgerError(
-                f"ledger {self.path} was changed by another program: its newest entries are missing", remedy="verify it"
-            )
+            raise self._changed(": its newest entries are missing", "removed")
+
+    def _changed(self, where: str, code: str = "changed") -> LedgerError:
+        problem = f"was changed by another program{where}"
+        return LedgerError(f"ledger {self.path}", problem, code=code, remedy="verify it")
 
     @contextmanager
     def _ledger_errors(self, what: str) -> Iterator[None]:
         try:
             yield
+        except SlowscaleError:
+            raise
         except (sqlite3.Error, OSError, ValueError) as error:
-            if isinstance(error, SlowscaleError):
-                raise
-            reason = str(error)
-            if "not a database" in reason:
+            subject = f"ledger {str(self.path)!r:.200}"
+            sqlite = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary result code
+            if sqlite == sqlite3.SQLITE_NOTADB:
                 raise LedgerError(
-                    f"{str(self.path)!r:.200}",
-                    "is not a ledger: give the path of a ledger, or another path for a new one",
-                    remedy="if it was a ledger, it is damaged: restore it from a backup",
+                    subject,
+                    "is not a ledger",
+                    code="damaged",
+                    remedy="give the path of a ledger, or another path for a new one. If it was a ledger, it is "
+                    "damaged: restore it from a backup",
                 ) from error
-            if "locked" in reason:
-                reason = (
-                    f"another program kept it locked for {LOCK_TIMEOUT:g} seconds; close that program, and try again"
-                )
-            raise LedgerError(f"ledger {str(self.path)!r:.200} could not be {what}: {reason}") from error
-
-
-def _apply(account: Account, entry: Entry, checked: bool = True) -> Callable[[], None]:
-    """Apply an entry to the account, and return a function that undoes it."""
-    caps = dict(account.caps)
-    if isinstance(entry, Created):
-        account.caps = dict(entry.caps)
-    elif isinstance(entry, CapRaised):
-        if entry.column not in caps:
-            raise LedgerError(
-                "the ledger",
-                f"has an entry that changes the cap on {entry.column!r:.60}, which has no cap",
-                remedy="restore the file from a backup",
-            )
-        account.caps = {**account.caps, entry.column: entry.cap}
-    elif isinstance(entry, Charged):
-        (account.charge if checked else account.record)(entry.charge)
-
-    def undo() -> None:
-        account.caps = caps
-        if isinstance(entry, Charged):
-            account.forget()
-
-    return undo
+            if sqlite in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise LedgerError(
+                    subject,
+                    f"could not be {what}: another program kept it locked for {LOCK_TIMEOUT:g} seconds",
+                    code="busy",
+                    remedy="close that program, and try again",
+                ) from error
+            code = "unreadable" if what in ("opened", "read") else "unwritable"
+            raise LedgerError(subject, f"could not be {what}: {error}", code=code) from error

@@ -1,6 +1,5 @@
 """Advice on which mechanism to choose, with all its parameters."""
 
-from slowscale.advice.advising import advise
-from slowscale.advice.results import Advice, Candidate
+from slowscale.advice.advising import Advice, Candidate, advise
 
 __all__ = ["Advice", "Candidate", "advise"]

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from slowscale.advice.accuracy import Accuracy
-from slowscale.advice.shapes import HALVINGS, SPACES, Point, Shape, Space
+from slowscale.advice.shapes import HALVINGS, SPACES, Accuracy, Point, Shape, Space
 from slowscale.core.errors import CalibrationError, ParameterError
 from slowscale.core.parameters import Array
 from slowscale.mechanisms import FromPolicy, Mechanism

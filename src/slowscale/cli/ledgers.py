@@ -47,7 +47,7 @@ def show(path: LedgerFile, as_json: AsJson = False) -> None:
 
 def history(path: LedgerFile, as_json: AsJson = False) -> None:
     """List all entries: releases with their accounting, refusals and changes of caps, with their times."""
-    from slowscale.accounting.history import entry_in_words
+    from slowscale.accounting.entries import describe_entry
 
     entries = _open_ledger(path).history()
     if as_json:
@@ -57,7 +57,7 @@ def history(path: LedgerFile, as_json: AsJson = False) -> None:
         print_json([entry | accounting for entry, accounting in zip(entries, accountings, strict=True)])
         return
     for number, entry in enumerate(entries, 1):
-        echo(terminal_text(f"{number:>5}  {entry['time']}  {entry_in_words(entry)}", ""))  # one line per entry
+        echo(terminal_text(f"{number:>5}  {entry['time']}  {describe_entry(entry)}", ""))  # one line per entry
 
 
 def verify(
@@ -92,13 +92,13 @@ def set_cap(
         str,
         typer.Argument(
             metavar="COLUMN",
-            help='The column whose cap is changed: "count" for counts, "*" for all columns without another cap.',
+            help='The column whose cap is set: "count" for counts, "*" for all columns without a separate cap.',
         ),
     ],
     mechanism: Annotated[
         str, typer.Option(help="The mechanism whose releases the new cap has room for, such as root.")
     ],
-    reason: Annotated[str, typer.Option(help="Why the cap is changed. The reason stays in the history.")],
+    reason: Annotated[str, typer.Option(help="Why the cap is set. The reason stays in the history.")],
     param: Annotated[
         list[str], typer.Option(metavar="NAME=NUMBER", help="A parameter of the mechanism, such as sigma=2 or k=4.")
     ] = [],  # noqa: B006
@@ -110,43 +110,23 @@ def set_cap(
     at: At = None,
     times: Annotated[int, typer.Option(help="How many such releases the cap has room for.")] = 1,
     plus: Annotated[float, typer.Option(help="A loss that the cap allows on top, for records of any size.")] = 0.0,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Change the cap without asking for confirmation.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Set the cap without asking for confirmation.")] = False,
 ) -> None:
-    """Replace the cap on a column. The change and its reason stay in the history for good."""
+    """Change the cap on a column, or add one. The change and its reason stay in the history for good."""
     from slowscale.core.errors import ParameterError
 
     ledger = _open_ledger(path)
-    old = _current_cap(ledger, column)
     if not reason.strip():
-        problem = "must say in words why the cap is changed: it stays in the history"
+        problem = "must say in words why the cap is set: it stays in the history"
         raise ParameterError("--reason", problem, code="empty")
     given = dict(zip(CAP_OPTIONS, (mechanism, std, interval, level, loss, accounting, at, times, plus), strict=True))
     new = _parse_cap(given | dict(parse_parameter(text, "sigma=2") for text in param))
-    _show_change(column, old, new)
+    _show_change(ledger, column, new)
     if not yes:
-        check_terminal("change the cap")
-        confirm("Change the cap? The change stays in the history for good.", declined="not changed")
+        check_terminal("set the cap")
+        confirm("Set the cap? The change stays in the history for good.", declined="not changed")
     ledger.set_cap(column, new, reason)
-    echo(f"changed the cap on {column} in {path}")
-
-
-def _current_cap(ledger: "Ledger", column: str) -> "Policy":
-    from slowscale.accounting.record import folded
-    from slowscale.core.errors import ParameterError
-
-    caps = ledger.caps
-    for name, cap in caps.items():
-        if folded(name) == folded(column):
-            return cap
-    raise ParameterError(
-        f"{column!r}",
-        "has no cap",
-        code="unknown-name",
-        remedy=(
-            f"the ledger has caps on {', '.join(caps) or 'nothing'}, and caps can be added only when a ledger is "
-            'created. The cap on "*", if there is one, holds for all columns without another cap'
-        ),
-    )
+    echo(f"set the cap on {column} in {path}")
 
 
 def _parse_cap(fields: dict[str, Any]) -> "Policy":
@@ -171,20 +151,40 @@ def _parse_cap(fields: dict[str, Any]) -> "Policy":
         raise ParameterError("; ".join(map(str, found)), code=found[0].code, path=found[0].path) from None
 
 
-def _show_change(column: str, old: "Policy", new: "Policy") -> None:
-    """Print both caps, at several record sizes, and where the new one is lower."""
+def _show_change(ledger: "Ledger", column: str, new: "Policy") -> None:
+    """Print the caps on a column before and after, at several record sizes, and where the new one is lower."""
     from slowscale.accounting.caps import describe_change
+    from slowscale.accounting.record import ANY, folded
     from slowscale.accounting.sizes import default_sizes
     from slowscale.core.numbers import format_number
 
-    echo(f"The cap on {column} now: {old}\nThe new cap:     {' ' * len(column)}{new}")
-    sizes = default_sizes([(old, None), (new, None)])
-    for label, cap in (("now", old), ("new", new)):
+    account = ledger.account
+    names = {folded(name): name for name in account.caps}
+    name = names.get(folded(column), names.get(ANY))
+    old = None if name is None else account.caps[name]
+    if folded(column) not in names:
+        limited = "" if name is None else ", and is limited by the cap on all columns without a separate one"
+        echo(f"{column} has no cap yet{limited}. The ledger has caps on {', '.join(account.caps) or 'no column'}.")
+    if old is not None:
+        echo(f"The cap on {column} now: {old}")
+    echo(f"The new cap:     {' ' * len(column)}{new}" if old is not None else f"The new cap on {column}: {new}")
+    shown = [(label, cap) for label, cap in (("now", old), ("new", new)) if cap is not None]
+    sizes = default_sizes([(cap, None) for _, cap in shown])
+    for label, cap in shown:
         losses = ", ".join(
             f"{format_number(cap(at))} at {size.name}" for size in sizes if (at := size.everywhere) is not None
         )
         echo(f"  {label}, by size: {losses}")
-    echo(f"{describe_change(column, old, new)}.")
+    if old is not None:
+        echo(f"{describe_change(column, old, new)}.")
+    spelled = account.set_cap(column, new)  # of a copy
+    above = account.above_caps().get(spelled)
+    if above is not None:
+        spent, size, most = map(format_number, (above.spent, above.influence, above.cap))
+        echo(
+            f"Earlier releases already exceed the new cap {above.sizes}: a loss of {spent} at size {size}, where the "
+            f"cap is {most}. Further ones will be refused."
+        )
 
 
 def _open_ledger(path: Path) -> "Ledger":

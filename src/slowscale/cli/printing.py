@@ -87,7 +87,7 @@ def show_mechanism(
         closed = "" if column.closed is None else f"; by the closed form {format_number(column.closed(0))}"
         echo(f"  every record counts as 1 and loses {at_most(column.policy(0))} (PRzCDP{closed})")
     else:
-        shown = [(size.value(column.name) or 0, size.words(column.name)) for size in sizes_in(column.name, sizes)]
+        shown = [(size.value(column.name) or 0, size.describe(column.name)) for size in sizes_in(column.name, sizes)]
         by_size = [f"{at_most(column.loss(value).rho)} at {words}" for value, words in shown]
         if entity is None:
             whose = "a record's loss (PRzCDP) by its size"

@@ -19,8 +19,8 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from functools import partial
-from inspect import signature
 from numbers import Number
 from typing import Any, NamedTuple
 
@@ -264,6 +264,7 @@ class ConfidentialWarning(UserWarning):
     """A warning that depends on the records: for the curator only."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class CapError(SlowscaleError):
     """A charge that would exceed a cap. Nothing was charged.
 
@@ -276,63 +277,47 @@ class CapError(SlowscaleError):
         at this size.
     before
         The total loss of such a record without this charge, or None if it is not known.
-    low, high
-        The cap would be exceeded for sizes between these; 0 and infinity if the range has no such end.
+    ranges
+        The ranges of sizes for which the cap would be exceeded; 0 and infinity if a range has no such end.
     made
         How many releases like this one were made before, if all were like it; else None.
     cap_name
-        The name of the cap, if it differs from the column: "*" for the cap of all columns without one of their own.
+        The name of the cap, if it differs from the column: "*" for the cap on all columns without a separate one.
     protects
-        The column that tells which records belong to one entity, or None if single records are protected.
+        The column that identifies the entity of a record, or None if single records are protected.
     close
         Whether the total is too close to the cap to decide whether it is exceeded.
     fits, full
         A sentence on what would still fit, and whether nothing would.
     remedy
         How the cap can be changed.
-    ranges
-        All ranges of sizes for which the cap would be exceeded.
     also
         Other columns whose caps would be exceeded.
     """
 
     code = "cap"
 
-    def __init__(
-        self,
-        column: str,
-        influence: float,
-        spent: float,
-        cap: float,
-        before: float | None = None,
-        low: float = 0.0,
-        high: float = math.inf,
-        made: int | None = None,
-        cap_name: str | None = None,
-        protects: str | None = None,
-        close: bool = False,
-        fits: str | None = None,
-        full: bool = False,
-        remedy: str | None = None,
-        ranges: tuple[tuple[float, float], ...] = (),
-        also: tuple[str, ...] = (),
-    ) -> None:
-        super().__init__()
-        self.args = (
-            column, influence, spent, cap, before, low, high, made, cap_name, protects, close, fits, full, remedy,
-            ranges, also,
-        )  # fmt: skip
-        self.column, self.influence, self.spent, self.cap = column, influence, spent, cap
-        self.before, self.low, self.high = before, low, high
-        self.made, self.cap_name, self.protects = made, cap_name, protects
-        self.close, self.fits, self.full, self.remedy = close, fits, full, remedy
-        self.ranges, self.also = ranges or ((low, high),), also
+    column: str
+    influence: float
+    spent: float
+    cap: float
+    before: float | None = None
+    ranges: tuple[tuple[float, float], ...] = ((0.0, math.inf),)
+    made: int | None = None
+    cap_name: str | None = None
+    protects: str | None = None
+    close: bool = False
+    fits: str | None = None
+    full: bool = False
+    remedy: str | None = None
+    also: tuple[str, ...] = ()
 
-    # `args` has all arguments, and `render` turns them into words, so that copies and pickles say the same.
-    def with_facts(self, **facts: Any) -> "CapError":
-        """Return the same error with some arguments of `__init__` changed."""
-        names = list(signature(CapError.__init__).parameters)[1:]
-        return CapError(**{**dict(zip(names, self.args, strict=True)), **facts})
+    def __post_init__(self) -> None:
+        self._name = self.column if self.cap_name is None else self.cap_name
+        super().__init__(f"the cap on {self._name!r}", path=("ledger", "caps", self._name), remedy=self.remedy)
+
+    def __reduce__(self) -> Any:
+        return partial(CapError, **{field.name: getattr(self, field.name) for field in fields(self)}), ()
 
     @property
     def sizes(self) -> str:
@@ -341,24 +326,25 @@ class CapError(SlowscaleError):
             return "for every record"
         if self.ranges == ((0, math.inf),):
             return "for records of every size" if self.protects is None else f"for every {self.protects}"
-        shown = [_range_in_words(low, high) for low, high in self.ranges[:3]]
+        about = "of about" if self.protects is None else "about"
+        shown = [_describe_range(low, high, about) for low, high in self.ranges[:3]]
         places = ", ".join(shown[:-1]) + " and " * (len(shown) > 1) + shown[-1]
         if len(self.ranges) > 3:
             places += ", among others"
         if self.protects is not None:
             total = "number of records" if self.column == "count" else "total"
-            return f"where the {total} of one {self.protects} in a cell is {places.removeprefix('of ')}"
+            return f"where the {total} of one {self.protects} in a cell is {places}"
         small = all(high < 1 for _, high in self.ranges)
         return f"for small records, {places}" if small else f"for records {places}"
 
     @property
     def _record(self) -> str:
         """The record that the numbers apply to, in words."""
-        if self.protects is not None and self.column == "count":
-            return f"a {self.protects} with {format_number(self.influence)} records in a cell"
+        size = format_number(self.influence)
         if self.protects is not None:
-            return f"a {self.protects} with a total of {format_number(self.influence)} in a cell"
-        return "a record" if self.column == "count" else f"a record of size {format_number(self.influence)}"
+            amount = f"{size} records" if self.column == "count" else f"a total of {size}"
+            return f"a {self.protects} with {amount} in a cell"
+        return "a record" if self.column == "count" else f"a record of size {size}"
 
     def render(self, subject: str | None = None, spell: Callable[[str], str] = str) -> str:
         """Return the error in words; it names no argument."""
@@ -370,9 +356,8 @@ class CapError(SlowscaleError):
             words = f"the cap on {self.column!r} would be exceeded, {self.sizes}: {self._usage}"
             if self.also:
                 words += f". The cap on {' and that on '.join(map(repr, self.also))} would be exceeded as well"
-        name = self.column if self.cap_name is None else self.cap_name
         change = self.remedy or (
-            f"raise the cap on {name!r}, with a reason, by `slowscale ledger set-cap` or Ledger.set_cap"
+            f"raise the cap on {self._name!r}, with a reason, by `slowscale ledger set-cap` or Ledger.set_cap"
         )
         if self.fits is None:
             return f"{words}. Make the release less precise, or {change}"
@@ -384,31 +369,29 @@ class CapError(SlowscaleError):
     def _usage(self) -> str:
         """How much of the cap is used now and with this charge, in words."""
         cap, spent = format_number(self.cap), format_number(self.spent)
-        more = f"lose {spent} in all, and the cap is {cap}" if spent != cap else f"lose just over the cap of {cap}"
-        if self.before is None:
+        more = f"lose a total of {spent}, and the cap is {cap}" if spent != cap else f"lose just over the cap of {cap}"
+        if self.before is None or (self.before and self.made is None and self.cap == 0):
             return f"{self._record} would {more}"
         if self.before == 0:
             return f"by this release alone, {self._record} would {more}"
-        if self.made is not None:
-            made, have = f"{self.made:,}", "has" if self.made == 1 else "have"
-            releases = f"such {'release' if self.made == 1 else 'releases'}"
-            if self.before > self.cap * (1 + 1e-6):  # the cap was lowered
-                used = f"{made} {releases} {have} been made, more than it allows"
-            else:
-                used = f"the cap allows {made} {releases}, and {made} {have} been made"
-            return f"{used}; with one more, {self._record} would {more}"
-        if self.cap == 0:
-            return f"{self._record} would {more}"
-        share = 100 * self.before / self.cap
-        used = f"{format_number(share)} %" if share >= 0.01 else "less than 0.01 %"
-        return f"what was released before uses {used} of the cap for {self._record}; with this release, it would {more}"
+        if self.made is None:
+            share = 100 * self.before / self.cap
+            used = f"{format_number(share)} %" if share >= 0.01 else "less than 0.01 %"
+            return f"earlier releases use {used} of the cap for {self._record}; with this release, it would {more}"
+        made, have = f"{self.made:,}", "has" if self.made == 1 else "have"
+        releases = f"such {'release' if self.made == 1 else 'releases'}"
+        if self.before > self.cap * (1 + 1e-6):  # the cap was lowered
+            used = f"{made} {releases} {have} been made, more than it allows"
+        else:
+            used = f"the cap allows {made} {releases}, and {made} {have} been made"
+        return f"{used}; with one more, {self._record} would {more}"
 
 
-def _range_in_words(low: float, high: float) -> str:
-    """Return a range of sizes in words."""
+def _describe_range(low: float, high: float, about: str) -> str:
+    """Return a range of sizes in words; a range of one size is `about` that size."""
     first, last = (format_number(float(f"{end:.3g}")) for end in (low, high))
     if first == last:
-        return f"of about {first}"
+        return f"{about} {first}"
     if high == math.inf:
         return f"above {first}"
     return f"below about {last}" if low == 0 else f"between about {first} and about {last}"

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from slowscale.accounting.names import JOURNALS, check_no_journal
+from slowscale.accounting.storage import JOURNALS, check_no_journal
 from slowscale.core.errors import IncompleteError, ParameterError, Place, SlowscaleError, located
 from slowscale.core.files import check_output_path, comparable_name, new_file
 from slowscale.plan.schema import OutputPlan, Plan, QuantilesPlan, SumsPlan

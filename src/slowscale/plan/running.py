@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slowscale.accounting import Ledger, Spent
-from slowscale.accounting.composition import total_of
+from slowscale.accounting.charge import total_of
 from slowscale.core.errors import (
     EngineError,
     LedgerError,

@@ -492,10 +492,13 @@ class BoundRequest:
             meanings = table.expressions.meanings
             names = {name: folded(name) for name in (*table.used, self.records.protect) if name is not None}
             derived |= {name: meanings[key] for name, key in names.items() if key in meanings}
+        by, labels, kind = self.part
         return Charge(
             self.policy,
             self.pure_policy,
-            *self.part,
+            by=by,
+            labels=labels,
+            kind=kind,
             protects=self.records.protect,
             facts=self.facts.to_dict(),
             pure_columns=self.pure_columns,

@@ -542,9 +542,8 @@ def warn_if_empty(rows: Any, where: object) -> None:
 def _warn_if_ranks_are_not_capped(accountant: Accountant) -> None:
     """Warn if no cap limits the loss by ranks, which is charged like that of a count.
 
-    This is not an error: the loss is stated by the caller and charged, as that of a count without a cap is, and a cap
-    cannot be added to a ledger that exists. An account that lasts as long as the session, and has no caps, promises
-    nothing that a warning could be about.
+    This is not an error: the loss is stated by the caller and charged, as that of a count without a cap is. An account
+    that lasts as long as the session, and has no caps, promises nothing that a warning could be about.
     """
     caps, durable = accountant.account.caps, not isinstance(accountant, Account)
     if any(folded(name) in (COUNT, ANY) for name in caps) or not (caps or durable):

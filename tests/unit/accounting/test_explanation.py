@@ -375,7 +375,7 @@ def test_records_in_parts_are_explained_by_the_worst_part():
 
 
 def test_many_combinations_of_parts_are_bounded_from_the_loss(monkeypatch):
-    monkeypatch.setattr("slowscale.accounting.composition.MOST_COMBINATIONS", 1)
+    monkeypatch.setattr("slowscale.accounting.charge.MOST_COMBINATIONS", 1)
     charges = [
         Charge(RecordPolicy((("x", ss.Gaussian(sigma=sigma).policy),)), by="k", labels=(label,), kind="text")
         for label, sigma in (("a", 10), ("b", 4))

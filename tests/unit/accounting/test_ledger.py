@@ -21,13 +21,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale import policy as policies
 from slowscale.accounting import Account, Charge, Loss, Spent, account, explain, storage
-from slowscale.accounting.chain import link_hash
 from slowscale.accounting.charge import Piece
 from slowscale.accounting.sizes import read_sizes
+from slowscale.accounting.storage import link_hash
 from slowscale.core.data_errors import Name
 from slowscale.core.numbers import format_number
 from slowscale.policy import ConstantPolicy
@@ -42,7 +43,7 @@ FACTS = {"policy": POLICY.to_dict(), "pure_policy": None, "id": "0"}
 
 def asked(facts=FACTS, *part):
     """Return a charge of these facts, about the records with some labels of a column or about all."""
-    return Charge.from_facts(facts, *part)
+    return Charge.from_facts(facts, **dict(zip(("by", "labels", "kind"), part, strict=False)))
 
 
 class Forbidden:
@@ -71,9 +72,9 @@ def test_attempts_are_recorded_and_cost_nothing(path):
     assert first == ledger.head == {"entry": 2, "hash": first["hash"]}
     assert ledger.describe().endswith("\n1 attempt was refused or failed; see the history.")
     ledger.charge(asked())
-    with pytest.raises(ss.CapError) as refused:
+    with pytest.raises(ss.CapError) as caught:
         ledger.charge(asked())
-    ledger.attempt(asked(FACTS, "state", ("IA",), "text"), refused.value)
+    ledger.attempt(asked(FACTS, "state", ("IA",), "text"), caught.value)
     assert ledger.describe().endswith("\n2 attempts were refused or failed; see the history.")
     again = ss.Ledger(path)
     assert again.verify(first) == []
@@ -84,7 +85,7 @@ def test_attempts_are_recorded_and_cost_nothing(path):
     assert entries[1]["facts"] == facts
     assert entries[1]["error"] == {"type": "DataError", "message": str(ss.DataError("nulls", column=Name("x")))}
     assert (entries[3]["by"], entries[3]["labels"], entries[3]["label_kind"]) == ("state", ["IA"], "text")
-    assert entries[3]["error"] == {"type": "CapError", "message": str(refused.value)}
+    assert entries[3]["error"] == {"type": "CapError", "message": str(caught.value)}
     with raw(path) as file:
         file.execute("UPDATE entries SET payload = replace(payload, 'missing', 'present') WHERE id = 2")
     assert ss.Ledger(path).verify() == ["entry 2 was changed, or an entry before it"]
@@ -98,25 +99,22 @@ def test_check_raises_what_charge_would_raise(path):
     ss.Ledger(path).charge(asked())  # the charge of another process counts, too
     ledger.charge(asked(free, "state", ("IA",), "text"))
     mistakes = [
-        (lambda: asked(), "the cap on 'x' would be exceeded"),
-        (
-            lambda: asked(free, "state", (1,), "whole numbers"),
-            "partition 'state' has whole numbers as labels, but earlier",
-        ),
-        (lambda: asked({**free, "protect": "firm"}), "protect must be the same in all releases"),
-        (lambda: asked(free, "state", (), "text"), "must have both `by`, a column, and `labels`"),
-        (lambda: asked({**free, "o": object()}), "values that JSON can represent"),
-        (lambda: asked({**free, "policy": None}), "written to a ledger: one with a user-given function cannot"),
-        (lambda: Charge(other, facts={**free, "policy": None}), "one with a user-given function cannot"),
-        (lambda: Charge(POLICY, facts=free), "must describe the policy of the charge"),
-        (lambda: Charge(other, facts={}), "facts must have a policy that can be written to a ledger"),
-        (lambda: asked(None), "facts must be a mapping"),
-        (lambda: free, "charge must be a Charge, for instance Charge.from_facts.facts., got dict"),
-        (lambda: Charge(other, protects="firm", facts=free), "must be the same as protects, 'firm', got None"),
+        (lambda: asked(), "the cap on 'x'", "cap"),
+        (lambda: asked(free, "state", (1,), "whole numbers"), "partition 'state'", "mismatch"),
+        (lambda: asked({**free, "protect": "firm"}), "protect", "mismatch"),
+        (lambda: asked(free, "state", (), "text"), "labels", "labels"),
+        (lambda: asked({**free, "o": object()}), "facts", "type"),
+        (lambda: asked({**free, "policy": None}), "facts", "not-written"),
+        (lambda: Charge(other, facts={**free, "policy": None}), "facts", "not-written"),
+        (lambda: Charge(POLICY, facts=free), "facts['policy']", "mismatch"),
+        (lambda: Charge(other, facts={}), "facts", "not-written"),
+        (lambda: asked(None), "facts", "type"),
+        (lambda: free, "charge", "type"),
+        (lambda: Charge(other, protects="firm", facts=free), "facts['protect']", "mismatch"),
     ]
     before = path.read_bytes()
-    for charge, words in mistakes:
-        with pytest.raises(ss.SlowscaleError, match=words) as checked:
+    for charge, subject, code in mistakes:
+        with refused(ss.SlowscaleError, subject, code=code) as checked:
             ledger.check(charge())
         with pytest.raises(type(checked.value)) as charged:
             ledger.charge(charge())
@@ -209,9 +207,9 @@ def test_a_cap_refuses_and_nothing_is_drawn(path):
     caps = {"x": ss.Gaussian(sigma=10).policy, "*": ss.Root(k=2, sigma=1).policy}
     ss.Session(RECORDS, path, caps, bits=Recorded(1)).sum({"x": ss.Gaussian(sigma=10), "y": ss.Root(k=2, sigma=1)})
     session = ss.Session(RECORDS, path, bits=Forbidden())
-    with pytest.raises(ss.CapError, match="the cap on 'x' would be exceeded"):
+    with refused(ss.CapError, "the cap on 'x'", code="cap"):
         session.sum({"x": ss.Gaussian(sigma=1000)})
-    with pytest.raises(ss.CapError, match="the cap on 'y' would be exceeded"):
+    with refused(ss.CapError, "the cap on '*'", code="cap"):
         session.sum({"y": ss.Root(k=2, sigma=1000)})
     assert [entry["kind"] for entry in session.ledger.history()] == ["created", "charge", "attempt", "attempt"]
     assert session.ledger.verify() == []
@@ -221,7 +219,7 @@ def test_an_exhausted_cap_is_reported_before_the_records_are_read(path):
     """Otherwise the choice between DataError and CapError would reveal, at no cost, whether a record is negative."""
     records = RECORDS.assign(z=[1, -2, 3])
     session = ss.Session(records, path, {"z": ss.Root(k=2, sigma=1).policy}, bits=Recorded(1))
-    with pytest.raises(ss.DataError, match="negative values"):
+    with refused(ss.DataError):
         session.sum({"z": ss.Root(k=2, sigma=1)})
     session.sum({"z": ss.Root(k=2, sigma=1)}, negatives="zero")
     with pytest.raises(ss.CapError):
@@ -242,7 +240,7 @@ def test_another_spelling_shares_the_cap(path, name):
     ledger.charge(asked(spelled(" EMP ")))
     for other in ("emp", "EMP", "eMp ", "\ufeffemp", "e\u200bmp", "\uff45mp"):
         for refuse in (ledger.check, ledger.charge, ss.Ledger(path).charge):
-            with pytest.raises(ss.CapError, match=f"the cap on {name!r} would be exceeded"):
+            with refused(ss.CapError, f"the cap on {name!r}"):
                 refuse(asked(spelled(other)))
     ledger.set_cap("EMP", 3 * ss.Gaussian(sigma=10).policy, "a third year")
     assert set(ledger.caps) == {name, "*"}
@@ -262,7 +260,7 @@ def test_reports_use_the_first_spelling(path):
         assert opened.spent.columns == ("Payroll",)
         assert "  Payroll: 0.01 at 1" in opened.describe()
         assert opened.spent({"Payroll": 10}) == pytest.approx(1)
-    with pytest.raises(ss.ParameterError, match=r"caps names 'emp' and ' EMP', which are the same column"):
+    with refused(ss.ParameterError, "caps", code="duplicate"):
         ss.Ledger(path.with_name("new"), {"emp": ss.Gaussian(sigma=1).policy, " EMP": ss.Gaussian(sigma=1).policy})
     assert not path.with_name("new").exists()
 
@@ -275,9 +273,9 @@ def test_partitions_and_entities_are_matched_by_folded_names(path):
     with pytest.raises(ss.CapError):
         ledger.charge(asked(spelled("x", protect="firm"), "State", ("IA",), "text"))
     ledger.charge(asked(spelled("x", protect="firm"), "State", ("TX",), "text"))
-    with pytest.raises(ss.ParameterError, match="partition 'state' has whole numbers as labels, but earlier"):
+    with refused(ss.ParameterError, "partition 'state'", code="mismatch"):
         ledger.charge(asked(spelled("x", protect="firm"), "STATE", (1,), "whole numbers"))
-    with pytest.raises(ss.ParameterError, match="earlier ones protect Firm , this one single records"):
+    with refused(ss.ParameterError, "protect", code="mismatch"):
         ledger.charge(asked(spelled("x")))
     assert ledger.spent.protects == "Firm "
 
@@ -286,22 +284,18 @@ def test_counts_have_a_cap_at_one(path):
     session = ss.Session(RECORDS, path, {"count": ss.Gaussian(sigma=1).policy}, bits=Recorded(1))
     for _ in range(4):
         session.count(mechanism=ss.Gaussian(sigma=2))
-    with pytest.raises(ss.CapError, match="the cap on 'count'"):
+    with refused(ss.CapError, "the cap on 'count'", code="cap"):
         session.count(mechanism=ss.Gaussian(sigma=2))
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [(name, "'count' stands for the number of records") for name in ("count", " Count", "COUNT\u200b")]
-    + [(name, r"'\*' stands for all columns without a cap") for name in ("*", " *", "\uff0a")],
-)
-def test_a_column_cannot_take_a_reserved_name(path, name, words):
+@pytest.mark.parametrize("name", ["count", " Count", "COUNT\u200b", "*", " *", "\uff0a"])
+def test_a_column_cannot_take_a_reserved_name(path, name):
     ledger = ss.Ledger(path, {"*": 9 * ss.Gaussian(sigma=10).policy, "count": 9 * ss.Gaussian(sigma=10).policy})
     for refuse in (ledger.check, ledger.charge):
-        with pytest.raises(ss.ParameterError, match=f"cannot be summed: the name {words}"):
+        with refused(ss.ParameterError, f"column {name!r}", code="reserved"):
             refuse(asked(spelled(name)))
     if name != "count":
-        with pytest.raises(ss.ParameterError, match="cannot be summed"):
+        with refused(ss.ParameterError, code="reserved"):
             ledger.charge(asked(spelled(name, protect="firm")))
     assert ledger.head["entry"] == 1
 
@@ -309,7 +303,7 @@ def test_a_column_cannot_take_a_reserved_name(path, name, words):
 def test_counts_of_entities_have_the_cap_of_counts(path):
     ledger = ss.Ledger(path, {"*": 9 * ss.Gaussian(sigma=10).policy, "count": ss.Gaussian(sigma=10).policy})
     ledger.charge(asked(spelled("count", protect="firm")))
-    with pytest.raises(ss.CapError, match="the cap on 'count' would be exceeded"):
+    with refused(ss.CapError, "the cap on 'count'", code="cap"):
         ledger.charge(asked(spelled("count", protect="firm")))
     ledger.charge(asked(spelled("x", protect="firm")))
 
@@ -318,7 +312,7 @@ def test_the_cap_of_all_columns_holds_by_any_spelling(path):
     ledger = ss.Ledger(path, {" * ": ss.Gaussian(sigma=10).policy})
     assert "Cap on any other column" in ledger.describe()
     ledger.charge(asked(spelled("x")))
-    with pytest.raises(ss.CapError, match="the cap on 'x' would be exceeded"):
+    with refused(ss.CapError, "the cap on ' * '", code="cap"):
         ledger.charge(asked(spelled("x")))
 
 
@@ -339,9 +333,9 @@ def test_parts_cost_their_maximum_and_each_has_its_own_room(path):
 
 def test_a_partition_must_be_a_column_of_the_data():
     session = ss.Session(RECORDS)
-    with pytest.raises(ss.ParameterError, match=r"partition must be a key column .* not by 'y'"):
+    with refused(ss.ParameterError, "partition"):
         session.sum({"x": ss.Gaussian(sigma=1)}, keys=KEYS, partition="y")
-    with pytest.raises(ss.ParameterError, match="may be derived; name a stored key column"):
+    with refused(ss.ParameterError, "partition"):
         session.sum(
             {"x": ss.Gaussian(sigma=1)}, keys=ss.Keys.cross({"part": [1]}), derive={"part": "y"}, partition="part"
         )
@@ -356,13 +350,11 @@ def test_entities(path):
     losses = session.losses(release)
     assert losses.records == 2
     assert losses.largest[1] == pytest.approx(155.25)
-    with pytest.raises(ss.ParameterError, match="protect must be the same in all releases: earlier ones protect firm"):
+    with refused(ss.ParameterError, "protect", code="mismatch"):
         ss.Session(RECORDS, path, bits=Recorded(1)).sum({"x": ss.Gaussian(sigma=1)})
-    with pytest.raises(
-        ss.DataError, match="column 'firm', which identifies the protected entities, has missing values"
-    ):
+    with refused(ss.DataError):
         ss.Session(RECORDS.assign(firm=["a", None, "b"]), protect="firm").sum({"x": ss.Gaussian(sigma=1)})
-    with pytest.raises(ss.ParameterError, match="protect: there is no column 'none'"):
+    with refused(ss.ParameterError):
         ss.Session(RECORDS, protect="none")
 
 
@@ -373,30 +365,24 @@ def test_a_ledger_knows_its_data_set(path):
     assert ledger.history()[0]["dataset"] == "cbp-2024"
     assert ledger.describe().startswith("Data set: cbp-2024.\n")
     assert ledger.verify() == []
-    with pytest.raises(ss.LedgerError, match=r"belongs to the data set 'cbp-2024', not to 'CBP-2024'; use the ledger"):
+    with refused(ss.LedgerError, code="mismatch"):
         ss.Ledger(path, dataset="CBP-2024")
 
 
-@pytest.mark.parametrize(("dataset", "error"), [("", ss.ParameterError), (" ", ss.ParameterError), (3, TypeError)])
-def test_a_data_set_has_a_name(path, dataset, error):
+@pytest.mark.parametrize(("dataset", "code"), [("", "value"), (" ", "value"), (3, "type")])
+def test_a_data_set_has_a_name(path, dataset, code):
     for make in (lambda: ss.Ledger(path, dataset=dataset), lambda: ss.Session(RECORDS, path, dataset=dataset)):
-        with pytest.raises(error, match=r'dataset must be .* such as "cbp"'):
+        with refused(ss.SlowscaleError, "dataset", code=code):
             make()
     assert not path.exists()
 
 
 @pytest.mark.parametrize("by_path", [True, False])
-@pytest.mark.parametrize(
-    ("dataset", "words"),
-    [
-        ("cbp-2023", "belongs to the data set 'cbp-2024', not to 'cbp-2023'; use the ledger of 'cbp-2023'"),
-        (None, "belongs to the data set 'cbp-2024', and no data set was named; .* give the name 'cbp-2024'"),
-    ],
-)
-def test_records_of_another_data_set_are_not_read(path, tmp_path, by_path, dataset, words):
+@pytest.mark.parametrize(("dataset", "code"), [("cbp-2023", "mismatch"), (None, "missing")])
+def test_records_of_another_data_set_are_not_read(path, tmp_path, by_path, dataset, code):
     ss.Session(RECORDS, path, dataset="cbp-2024")
     ledger = path if by_path else ss.Ledger(path)
-    with pytest.raises(ss.LedgerError, match=words):
+    with refused(ss.LedgerError, f"ledger {path}", code=code):
         ss.Session(tmp_path / "no such file.csv", ledger, dataset=dataset)
     assert len(ss.Ledger(path).history()) == 1
     release = ss.Session(RECORDS, ledger, dataset="cbp-2024 ", bits=Recorded(1)).sum({"x": ss.Gaussian(sigma=10)})
@@ -423,12 +409,77 @@ def test_raising_a_cap_stays_visible(path):
     assert "The cap on x was changed on" in ledger.describe()
     assert "from Δ² / (2·10²) to 2·(Δ² / (2·10²)): a second year" in ledger.describe()
     assert ss.Ledger(path).caps == {"x": 2 * ss.Gaussian(sigma=10).policy}
-    with pytest.raises(ss.ParameterError, match="reason must be text that says why"):
+    with refused(ss.ParameterError, "reason", code="value"):
         ledger.set_cap("x", ss.Gaussian(sigma=1).policy, " ")
-    with pytest.raises(ss.ParameterError, match=r"one that has a cap \(x\), got 'y'"):
-        ledger.set_cap("y", ss.Gaussian(sigma=1).policy, "why not")
-    with pytest.raises(ss.ParameterError, match=r"one that has a cap \(none has\), got 'y'"):
-        ss.Ledger(path.with_name("new")).set_cap("y", ss.Gaussian(sigma=1).policy, "why not")
+    with refused(ss.ParameterError, "caps['y']", code="value", path=("y",)):
+        ledger.set_cap("y", ss.GeneralizedGaussian(sigma=1, p=1).pure_policy, "why not")
+
+
+TEN = ss.Gaussian(sigma=10).policy
+
+
+@pytest.mark.parametrize("caps", [None, {"y": TEN}, {"*": 9 * TEN}])
+def test_a_cap_is_added_for_a_further_column(path, caps):
+    """The cap counts what was charged before it, in every process and after the file is opened again."""
+    ledger, other = ss.Ledger(path, caps), ss.Ledger(path)
+    other.charge(asked())
+    ledger.set_cap(" X", 2 * TEN, "a new column")
+    assert ledger.caps == ss.Ledger(path).caps == {**(caps or {}), "x": 2 * TEN}  # spelled as it was charged
+    last = ledger.history()[-1]
+    assert (last["kind"], last["column"], last["reason"]) == ("cap", "x", "a new column")
+    assert last["time"]
+    assert "The cap on x was added on" in ledger.describe()
+    other.charge(asked())
+    for one in (ledger, other, ss.Ledger(path)):
+        with refused(ss.CapError, "the cap on 'x'", path=("ledger", "caps", "x")) as error:
+            one.charge(asked(spelled("X ")))
+        assert (error.value.made, error.value.spent) == (2, pytest.approx(1.5 * error.value.cap / 1))
+    assert ledger.verify() == []
+    assert ss.Ledger(path, caps).caps == ss.Ledger(path, {**(caps or {}), "X": 2 * TEN}).caps
+
+
+def test_a_cap_on_all_other_columns_is_added(path):
+    ledger = ss.Ledger(path, {"x": 9 * TEN})
+    ledger.charge(asked(spelled("y")))
+    ledger.charge(Charge(COUNTED))
+    ledger.set_cap("*", TEN, "an upper bound for the rest")
+    with refused(ss.CapError, "the cap on '*'", path=("ledger", "caps", "*")):
+        ledger.check(asked(spelled("y")))
+    ledger.set_cap("y", 2 * TEN, "a second release")  # takes the place of the cap on "*"
+    ledger.charge(asked(spelled("y")))
+    ledger.charge(asked(spelled("x")))
+    with refused(ss.CapError, "the cap on '*'"):
+        ledger.check(Charge(COUNTED))  # counts have no separate cap yet
+    ledger.set_cap("count", ConstantPolicy(1.0), "two counts")
+    ledger.charge(Charge(COUNTED))
+    with refused(ss.CapError, "the cap on 'count'"):
+        ledger.check(Charge(COUNTED))
+
+
+def test_an_added_cap_may_be_exceeded_already(path):
+    """As for a cap that is lowered: earlier charges stay, and further ones are refused."""
+    ledger = ss.Ledger(path, {"y": TEN})
+    for _ in range(3):
+        ledger.charge(asked())
+    ledger.set_cap("x", 2 * TEN, "too late")
+    assert "Cap on x: 2·(Δ² / (2·10²)). The total already exceeds it for records of every size" in ledger.describe()
+    with refused(ss.CapError, "the cap on 'x'") as error:
+        ledger.check(asked())
+    assert (error.value.made, "more than it allows" in str(error.value)) == (3, True)
+    assert ledger.account.above_caps()["x"].spent == pytest.approx(1.5 * ledger.account.above_caps()["x"].cap)
+
+
+def test_a_cap_that_could_not_be_written_is_not_added(path, monkeypatch):
+    ledger = ss.Ledger(path)
+    ledger.charge(asked())
+    with raw(path) as file:
+        file.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr("slowscale.accounting.storage.LOCK_TIMEOUT", 0.1)
+        ledger.close()
+        with refused(ss.LedgerError, code="busy"):
+            ledger.set_cap("x", TEN, "more")
+    assert ledger.caps == {}
+    ledger.charge(asked())
 
 
 def test_a_lowered_cap_is_described(path):
@@ -438,7 +489,7 @@ def test_a_lowered_cap_is_described(path):
     assert ledger.describe().count("a record never loses more than") == 2
     ledger.set_cap("*", ss.Gaussian(sigma=10).policy, "a mistake")
     described = ledger.describe()
-    assert "Cap on any other column: Δ² / (2·10²). It was lowered, and the total already exceeds it for" in described
+    assert "Cap on any other column: Δ² / (2·10²). The total already exceeds it for" in described
     assert "Cap on x: a record never loses more than 2·(Δ² / (2·10²))" in described
 
 
@@ -461,7 +512,7 @@ def test_what_could_not_be_written_is_not_in_force(path):
         lambda: ledger.set_cap("x", 9 * ss.Gaussian(sigma=10).policy, "more"),
         lambda: ledger.attempt({"policy": None}, ss.DataError("no-records")),
     ):
-        with pytest.raises(ss.LedgerError, match="could not be written: disk is full"):
+        with refused(ss.LedgerError, code="unwritable"):
             write()
         assert (ledger.head, ledger.spent, ledger.caps) == (head, spent, caps)
     connection.execute("DROP TRIGGER t")
@@ -478,12 +529,12 @@ def test_a_ledger_that_is_moved_or_replaced_takes_no_more_charges(path):
     session.sum({"x": ss.Gaussian(sigma=1)})
     backup = path.read_bytes()
     path.unlink()
-    with pytest.raises(ss.LedgerError, match="was moved, removed or replaced while it was open"):
+    with refused(ss.LedgerError, code="moved"):
         session.sum({"x": ss.Gaussian(sigma=1)})
     for left in path.parent.glob("census.ledger-*"):
         left.unlink()
     (path.parent / "census.ledger-wal").write_bytes(b"left")
-    with pytest.raises(ss.LedgerError, match="was left behind by a ledger that no longer exists"):
+    with refused(ss.LedgerError, code="exists"):
         ss.Ledger(path)
     (path.parent / "census.ledger-wal").unlink()
     path.write_bytes(backup)
@@ -492,14 +543,14 @@ def test_a_ledger_that_is_moved_or_replaced_takes_no_more_charges(path):
 
 def test_derived_columns_cannot_slip_by_the_caps(path):
     session = ss.Session(RECORDS, caps={"x": ss.Gaussian(sigma=10).policy}, bits=Recorded(1))
-    with pytest.raises(ss.ParameterError, match="column 'z' is derived or renamed and has no cap"):
+    with refused(ss.ParameterError, "column 'z'"):
         session.sum({"z": ss.Gaussian(sigma=1)}, derive={"z": "x"})
     ledger = ss.Ledger(path, {"z": ss.Gaussian(sigma=1).policy, "*": ss.Gaussian(sigma=1).policy})
     capped = ss.Session(RECORDS, ledger, bits=Recorded(1))
     capped.sum({"z": ss.Gaussian(sigma=1)}, derive={"z": "x"})
-    with pytest.raises(ss.CapError, match="the cap on 'z'"):
+    with refused(ss.CapError, "the cap on 'z'", code="cap"):
         capped.sum({"z": ss.Gaussian(sigma=1)}, derive={"z": "x"})
-    with pytest.raises(ss.ParameterError, match="caps names 'xx', which is not a column; the columns are state"):
+    with refused(ss.ParameterError, "caps"):
         ss.Session(RECORDS, path.with_name("new"), {"xx": ss.Gaussian(sigma=1).policy})
     assert not path.with_name("new").exists()
 
@@ -510,7 +561,7 @@ def test_the_labels_of_a_partition_keep_their_type(path):
     one = {"keys": ss.Keys.cross({"n": [1]}), "partition": "n"}
     ss.Session(records, ledger, bits=Recorded(1)).sum({"x": ss.Gaussian(sigma=10)}, **one)
     text = records.assign(n=["1", "2", "2"])
-    with pytest.raises(ss.ParameterError, match="partition 'n' has text as labels, but earlier releases had"):
+    with refused(ss.ParameterError, "partition 'n'", code="mismatch"):
         ss.Session(text, ledger).sum({"x": ss.Gaussian(sigma=10)}, keys=ss.Keys.cross({"n": ["1"]}), partition="n")
     assert ledger.spent({"x": 10, "n": 1}) == ledger.spent({"x": 10, "n": "1"}) == ledger.spent({"x": 10}) == 0.5
     assert ledger.spent({"x": 10, "n": 2}) == 0
@@ -518,14 +569,14 @@ def test_the_labels_of_a_partition_keep_their_type(path):
     session.sum({"x": ss.Gaussian(sigma=10)}, keys=ss.Keys.cross({"d": [date(2020, 1, 1)]}), partition="d")
     assert session.spent({"x": 10, "d": date(2020, 1, 1)}) == 0.5
     view = ss.Session(session.table.mutate(part=session.table.x % 2))
-    with pytest.raises(ss.ParameterError, match="may be derived; name a stored key column"):
+    with refused(ss.ParameterError, "partition"):
         view.sum({"x": ss.Gaussian(sigma=10)}, keys=ss.Keys.cross({"part": [1]}), partition="part")
 
 
 def test_a_mechanism_that_cannot_draw_costs_nothing(path):
     """Noise that is too large, and a function without exact arithmetic, raise before the charge."""
     session = ss.Session(RECORDS, path)
-    with pytest.raises(ss.ParameterError, match="too large to be released"):
+    with refused(ss.ParameterError, "the noise"):
         session.sum({"x": ss.GeneralizedGaussian(sigma=1, p=1e-4)})
     with pytest.raises(ss.SlowscaleError):
         session.sum({"x": ss.Transformation(np.cbrt, _square, sigma=1, a=0, estimator="median")})
@@ -603,41 +654,45 @@ def test_threads_without_a_ledger():
 def test_many_parts_of_two_partitions_are_quick():
     account = Account({"x": 1000 * ss.Gaussian(sigma=10).policy})
     for by in ("county", "naics"):
-        account.charge(Charge(POLICY, None, by, tuple(range(1, 1001)), "whole numbers"))
+        account.charge(Charge(POLICY, by=by, labels=tuple(range(1, 1001)), kind="whole numbers"))
     account.charge(Charge(POLICY))
     assert account.spent({"x": 10}) == pytest.approx(1.5)
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "subject", "code"),
     [
-        (lambda ledger: ledger.charge(asked(None)), "facts must be a mapping"),
-        (lambda ledger: ledger.charge(asked({})), "facts must have a policy that can be written to a ledger"),
-        (lambda ledger: ledger.charge(asked({**FACTS, "o": object()})), "values that JSON can represent"),
-        (lambda ledger: ledger.charge(asked({**FACTS, "policy": []})), "at least one term"),
-        (lambda ledger: ledger.charge(asked(FACTS, "state", ())), "must have both `by`, a column, and `labels`"),
-        (lambda ledger: ledger.charge(asked(FACTS, "state", ([1],))), "must have both `by`, a column, and `labels`"),
-        (lambda ledger: ledger.charge(asked({**FACTS, "policy": PURE.to_dict()})), "PRzCDP"),
-        (lambda ledger: ledger.attempt([], ValueError()), "asked must be a Charge or a mapping of facts, got list"),
-        (lambda ledger: ledger.attempt({}, "no"), "error must be an exception, got str"),
-        (lambda ledger: ledger.attempt({"o": object()}, ValueError()), "values that JSON can represent"),
-        (lambda ledger: ledger.set_cap(["x"], ss.Gaussian(sigma=1).policy, "why"), "one that has a cap"),
-        (lambda ledger: ledger.verify(3), "head must be a mapping"),
-        (lambda ledger: ledger.verify({"x": 1}), "head must be a mapping"),
-        (lambda ledger: ss.Ledger("x\0y"), "could not be created"),
-        (lambda ledger: ss.Ledger("a" * 300), "could not be"),
-        (lambda ledger: ss.RecordPolicy((1,)), "pairs of a column and a policy"),
-        (lambda ledger: ss.RecordPolicy(None), "pairs of a column and a policy"),
-        (lambda ledger: POLICY.entity({"x": 1}), "cells must be a list of mappings"),
-        (lambda ledger: POLICY.entity([{"y": 1}]), "a value for x"),
-        (lambda ledger: POLICY.bounded({"x": [1, 2]}, {"x": [1, 2]}, same_cell=True), "one value for each column"),
-        (lambda ledger: COUNTED.entity([{}]), "the number of records"),
-        (lambda ledger: COUNTED.entity([{"count": -3}]), "the number of records"),
+        (lambda ledger: ledger.charge(asked(None)), "facts", "type"),
+        (lambda ledger: ledger.charge(asked({})), "facts", "not-written"),
+        (lambda ledger: ledger.charge(asked({**FACTS, "o": object()})), "facts", "type"),
+        (lambda ledger: ledger.charge(asked({**FACTS, "policy": []})), "policy", "empty"),
+        (lambda ledger: ledger.charge(asked(FACTS, "state", ())), "labels", "labels"),
+        (lambda ledger: ledger.charge(asked(FACTS, "state", ([1],))), "labels", "labels"),
+        (lambda ledger: ledger.charge(asked({**FACTS, "policy": PURE.to_dict()})), "policy", "value"),
+        (lambda ledger: ledger.attempt([], ValueError()), "asked", "type"),
+        (lambda ledger: ledger.attempt({}, "no"), "error", "type"),
+        (lambda ledger: ledger.attempt({"o": object()}, ValueError()), "facts", "type"),
+        (lambda ledger: ledger.set_cap(["x"], ss.Gaussian(sigma=1).policy, "why"), "column", "type"),
+        (lambda ledger: ledger.verify(3), "head", "type"),
+        (lambda ledger: ledger.verify({"x": 1}), "head", "type"),
+        (lambda ledger: ss.Ledger("x\0y"), None, "unwritable"),
+        (lambda ledger: ss.Ledger("a" * 300), None, None),
+        (lambda ledger: ss.RecordPolicy((1,)), "terms", "type"),
+        (lambda ledger: ss.RecordPolicy(None), "terms", "type"),
+        (lambda ledger: POLICY.entity({"x": 1}), "cells", "type"),
+        (lambda ledger: POLICY.entity([{"y": 1}]), "record", "missing"),
+        (
+            lambda ledger: POLICY.bounded({"x": [1, 2]}, {"x": [1, 2]}, same_cell=True),
+            "the values of `record` and `other`",
+            "type",
+        ),
+        (lambda ledger: COUNTED.entity([{}]), 'the "count" of `cells`', "value"),
+        (lambda ledger: COUNTED.entity([{"count": -3}]), 'the "count" of `cells`', "value"),
     ],
 )
-def test_mistakes_raise_clear_errors(path, make, words):
+def test_mistakes_raise_clear_errors(path, make, subject, code):
     ledger = ss.Ledger(path)
-    with pytest.raises(ss.SlowscaleError, match=words):
+    with refused(ss.SlowscaleError, subject, code=code):
         make(ledger)
     assert len(ledger.history()) == 1
 
@@ -649,7 +704,7 @@ def test_a_ledger_can_be_handed_to_another_process(path):
 
 def test_caps_that_cannot_be_read_back_make_no_file(path):
     cap = ss.Transformation(_root, _square, sigma=1, a=0, estimator="median").policy
-    with pytest.raises(ss.ParameterError, match="a user-given function cannot be described in a file"):
+    with refused(ss.ParameterError):
         ss.Ledger(path, {"x": cap})
     assert not path.exists()
 
@@ -658,7 +713,7 @@ def test_after_a_raised_cap_only_known_caps_are_taken(path):
     first = {"x": ss.Gaussian(sigma=10).policy, "y": ss.Gaussian(sigma=10).policy}
     ss.Ledger(path, first).set_cap("x", ss.Gaussian(sigma=5).policy, "more")
     assert ss.Ledger(path, first).caps == ss.Ledger(path, {**first, "x": ss.Gaussian(sigma=5).policy}).caps
-    with pytest.raises(ss.ParameterError, match="caps must be those that ledger"):
+    with refused(ss.ParameterError, "caps", code="mismatch"):
         ss.Ledger(path, {"y": ss.Gaussian(sigma=1e9).policy})
 
 
@@ -674,9 +729,9 @@ def test_several_releases_have_cells_of_their_own():
     session.sum({"x": ss.Gaussian(sigma=1)})
     assert session.spent.entity([{"x": 10}]) == pytest.approx(50)
     session.sum({"x": ss.Gaussian(sigma=1)}, keys=KEYS)
-    with pytest.raises(ss.ParameterError, match="each with its own cells"):
+    with refused(ss.ParameterError, "cells", code="value"):
         session.spent.entity([{"x": 10}])
-    assert "What a firm may have lost in all depends on its total in a cell" in str(session.spent)
+    assert "The total loss of a firm depends on its total in a cell" in str(session.spent)
 
 
 def test_descriptions(path):
@@ -737,16 +792,16 @@ def test_descriptions_use_the_sizes_where_losses_grow():
 
 
 def test_other_files_are_never_overwritten(path):
-    for content in (b"", b"just some notes", os.urandom(5000)):
+    for content, code in ((b"", "empty"), (b"just some notes", "damaged"), (os.urandom(5000), "damaged")):
         path.write_bytes(content)
-        with pytest.raises(ss.LedgerError, match=r"census\.ledger"):
+        with refused(ss.LedgerError, code=code):
             ss.Ledger(path)
         assert path.read_bytes() == content
     path.unlink()
     with raw(path) as other:
         other.execute("CREATE TABLE theirs (a)")
     before = path.read_bytes()
-    with pytest.raises(ss.LedgerError, match="a database of another program"):
+    with refused(ss.LedgerError, code="foreign"):
         ss.Session(RECORDS, path)
     assert path.read_bytes() == before
 
@@ -755,21 +810,21 @@ def test_a_newer_ledger_is_refused(path):
     ss.Ledger(path)
     with raw(path) as file:
         file.execute("PRAGMA user_version = 99")
-    with pytest.raises(ss.LedgerError, match="has format 99, but this version of slowscale reads format 1; update"):
+    with refused(ss.LedgerError, code="newer"):
         ss.Ledger(path)
 
 
 def test_paths_that_cannot_be_a_ledger(tmp_path, path):
-    with pytest.raises(ss.LedgerError, match="could not be created"):
+    with refused(ss.LedgerError, code="unwritable"):
         ss.Ledger(tmp_path / "no" / "such.ledger")
-    with pytest.raises(ss.LedgerError, match="is not a file"):
+    with refused(ss.LedgerError, code="not-a-file"):
         ss.Ledger(tmp_path)
-    with pytest.raises(ss.ParameterTypeError, match=r"ledger must be the path of a file.*, got int"):
+    with refused(ss.ParameterTypeError, "ledger", code="type"):
         ss.Session(RECORDS, 5)
     ss.Ledger(path)
     if os.geteuid():
         path.chmod(0o444)
-        with pytest.raises(ss.LedgerError, match="is read-only"):
+        with refused(ss.LedgerError, code="unwritable"):
             ss.Ledger(path)
 
 
@@ -777,18 +832,18 @@ def test_caps_are_fixed_when_the_ledger_is_created(path):
     caps = {"x": ss.Gaussian(sigma=10).policy}
     ss.Ledger(path, caps)
     assert ss.Ledger(path, caps).caps == ss.Ledger(path).caps == caps
-    with pytest.raises(ss.ParameterError, match=r"caps must be those that ledger .* has, got different ones"):
+    with refused(ss.ParameterError, "caps", code="mismatch"):
         ss.Ledger(path, {"x": ss.Gaussian(sigma=5).policy})
-    for wrong, words in [
-        (3, "caps must be a mapping"),
-        ({"x": 3}, r"caps\['x'\] must be a policy"),
-        ({3: ss.Gaussian(sigma=1).policy}, "the names of caps must be columns"),
-        ({"x": ss.GeneralizedGaussian(sigma=1, p=1).pure_policy}, "to_zcdp"),
+    for wrong, subject, code in [
+        (3, "caps", "type"),
+        ({"x": 3}, "caps['x']", "type"),
+        ({3: ss.Gaussian(sigma=1).policy}, "the names of caps", "type"),
+        ({"x": ss.GeneralizedGaussian(sigma=1, p=1).pure_policy}, "caps['x']", "value"),
     ]:
-        with pytest.raises(ss.SlowscaleError, match=words):
+        with refused(ss.SlowscaleError, subject, code=code):
             ss.Ledger(path.with_name("new.ledger"), wrong)
     assert not path.with_name("new.ledger").exists()
-    with pytest.raises(ss.ParameterError, match="caps must be given when the ledger is made"):
+    with refused(ss.ParameterError, "caps"):
         ss.Session(RECORDS, ss.Ledger(path), caps)
 
 
@@ -797,9 +852,9 @@ def test_user_given_functions(path):
     session = ss.Session(RECORDS, bits=Recorded(1))
     session.sum({"x": mechanism})
     assert session.spent({"x": 100}) == pytest.approx(50)
-    with pytest.raises(ss.ParameterError, match="written to a ledger: one with a user-given function cannot"):
+    with refused(ss.ParameterError, "facts", code="not-written"):
         ss.Session(RECORDS, ss.Ledger(path), bits=Forbidden()).sum({"x": mechanism})
-    with pytest.raises(ss.ParameterError, match="a user-given function cannot be described in a file"):
+    with refused(ss.ParameterError):
         ss.Ledger(path).charge(Charge(ss.RecordPolicy((("x", mechanism.policy),))))
     assert len(ss.Ledger(path).history()) == 1
 
@@ -891,7 +946,7 @@ def test_removed_entries_are_detected_by_a_published_head(path):
     assert ss.Ledger(path).verify() == []
     (problem,) = ss.Ledger(path).verify(head)
     assert problem == "entry 7 does not have the hash that was given: entries were removed or changed"
-    with pytest.raises(ss.LedgerError, match="was changed by another program"):
+    with refused(ss.LedgerError, code="changed"):
         ledger.charge(asked())
 
 
@@ -900,13 +955,13 @@ def test_a_ledger_that_was_emptied_is_detected_by_a_published_head(path):
     head = ledger.head
     with raw(path) as file:
         file.execute("DELETE FROM entries")
-    with pytest.raises(ss.LedgerError, match="was changed by another program"):
+    with refused(ss.LedgerError, code="changed"):
         ledger.charge(asked())
     with raw(path) as file:
         file.execute("UPDATE head SET id = 0, hash = ?", ("0" * 64,))
     (problem,) = ss.Ledger(path).verify(head)
     assert problem == "entry 7 does not have the hash that was given: entries were removed or changed"
-    with pytest.raises(ss.ParameterError, match="was created without caps"):
+    with refused(ss.ParameterError, "caps", code="mismatch"):
         ss.Ledger(path, {"x": 100 * ss.Gaussian(sigma=10).policy})
 
 
@@ -927,7 +982,7 @@ def test_a_change_of_an_open_ledger_is_detected(path, change):
     with raw(path) as file:
         file.execute(change)
     for use in (lambda: ledger.charge(asked()), ledger.ready, lambda: ledger.spent):
-        with pytest.raises(ss.LedgerError, match="was changed by another program"):
+        with refused(ss.LedgerError, code="removed" if " head" in change else "changed"):
             use()
     assert ledger.verify()
     assert ss.Ledger(path).verify()
@@ -941,10 +996,10 @@ def test_a_skipped_number_is_detected_although_its_hash_is_right(path):
         digest = link_hash(ledger.head["hash"], 9, payload)
         file.execute("INSERT INTO entries VALUES (9, ?, ?)", (payload, digest))
         file.execute("UPDATE head SET id = 9, hash = ?", (digest,))
-    with pytest.raises(ss.LedgerError, match="was changed by another program at entry 9"):
+    with refused(ss.LedgerError, code="changed"):
         ledger.charge(asked())
     assert ledger.verify() == ["entry 8 is missing"]
-    with pytest.raises(ss.LedgerError, match="at entry 9"):
+    with refused(ss.LedgerError, code="changed"):
         ss.Ledger(path).charge(asked())
 
 
@@ -954,7 +1009,7 @@ def test_an_added_entry_with_a_wrong_hash_is_detected_although_the_head_fits(pat
         file.execute("INSERT INTO entries SELECT 8, payload, 'x' FROM entries WHERE id = 7")
         file.execute("UPDATE head SET id = 8, hash = 'x'")
     for opened in (ledger, ss.Ledger(path)):
-        with pytest.raises(ss.LedgerError, match="was changed by another program at entry 8"):
+        with refused(ss.LedgerError, code="changed"):
             opened.charge(asked())
         assert opened.verify() == ["entry 8 was changed, or an entry before it"]
 
@@ -991,9 +1046,9 @@ def test_a_ledger_with_another_schema_is_refused(path, statements, opened):
     ledger = ledger if opened else ss.Ledger(path)
     assert any("tables, triggers, views or indexes" in problem for problem in ledger.verify())
     for use in (ledger.ready, lambda: ledger.charge(asked()), lambda: ledger.spent, ledger.history):
-        with pytest.raises(ss.LedgerError, match=r"restore it from a backup"):
+        with refused(ss.LedgerError, code="schema"):
             use()
-    with pytest.raises(ss.LedgerError, match=r"tables, triggers, views or indexes"):
+    with refused(ss.LedgerError, code="schema"):
         ss.Session(RECORDS, path, bits=Forbidden()).sum({"x": ss.Gaussian(sigma=10)})
 
 
@@ -1003,9 +1058,9 @@ def test_a_charge_is_read_back_before_noise_is_drawn(path, monkeypatch):
     with raw(path) as file:
         file.executescript(UNDO_CHARGES)
     monkeypatch.setattr(storage.LedgerFile, "_check_schema", lambda self, connection: None)
-    with pytest.raises(ss.LedgerError, match="was changed by another program"):
+    with refused(ss.LedgerError, code="changed"):
         session.sum({"x": ss.Gaussian(sigma=10)})
-    with pytest.raises(ss.LedgerError, match="was changed by another program"):
+    with refused(ss.LedgerError, code="changed"):
         session.ledger.ready()
 
 
@@ -1015,7 +1070,7 @@ def test_a_newest_entry_with_another_text_is_noticed(path):
     ledger.charge(asked())
     with raw(path) as file:
         file.execute("UPDATE entries SET payload = replace(payload, '10.0', '99.0') WHERE id = 2")
-    with pytest.raises(ss.LedgerError, match="was changed by another program"):
+    with refused(ss.LedgerError, code="changed"):
         ledger.charge(asked())
 
 
@@ -1095,7 +1150,7 @@ def test_a_writer_waits_while_someone_reads(path, monkeypatch):
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM entries").fetchall()
         impatient = ss.Ledger(path)
-        with pytest.raises(ss.LedgerError, match=r"could not be written: another program kept it locked for 0\.1 sec"):
+        with refused(ss.LedgerError, code="busy"):
             impatient.charge(asked())
         assert len(impatient.history()) == 8
 
@@ -1110,7 +1165,7 @@ def test_a_ledger_that_stays_locked_is_not_ready(path, monkeypatch, begin):
     with raw(path) as other:
         other.execute(begin)
         other.execute("SELECT * FROM entries").fetchall()
-        with pytest.raises(ss.LedgerError, match=r"could not be written: another program kept it locked for 0\.1 sec"):
+        with refused(ss.LedgerError, code="busy"):
             ledger.ready()
         other.execute("ROLLBACK")
         ledger.ready()
@@ -1126,10 +1181,10 @@ def test_a_ledger_that_was_changed_is_not_ready(path):
     ledger = filled(path)
     with raw(path) as file:
         file.execute("UPDATE head SET hash = 'x'")
-    with pytest.raises(ss.LedgerError, match="was changed by another program"):
+    with refused(ss.LedgerError, code="removed"):
         ledger.ready()
     path.unlink()
-    with pytest.raises(ss.LedgerError, match="was moved, removed or replaced"):
+    with refused(ss.LedgerError, code="moved"):
         ledger.ready()
 
 
@@ -1148,16 +1203,15 @@ def test_a_ledger_that_is_moved_during_a_charge_raises_before_noise_is_drawn(pat
             path.rename(path.with_name("elsewhere.ledger"))
 
     ledger._file.connection().set_trace_callback(move)
-    with pytest.raises(ss.LedgerError, match="was moved, removed or replaced while it was open"):
+    with refused(ss.LedgerError, code="moved"):
         ledger.charge(asked())
 
 
 def test_a_file_that_is_not_a_ledger_is_refused(path):
     path.write_text("state,cattle\nIA,120\n")
-    words = r"census.ledger' is not a ledger: give the path of a ledger, or another path for a new one; if it was"
-    with pytest.raises(ss.LedgerError, match=words):
+    with refused(ss.LedgerError, f"ledger {str(path)!r}", code="damaged"):
         ss.Ledger(path)
-    with pytest.raises(ss.LedgerError, match=words):
+    with refused(ss.LedgerError, f"ledger {str(path)!r}", code="damaged"):
         ss.Session(RECORDS, path)
     assert path.read_text() == "state,cattle\nIA,120\n"
 
@@ -1168,9 +1222,9 @@ def test_a_hard_link_is_refused(path):
     other = path.with_name("same.ledger")
     os.link(path, other)
     for name in (path, other):
-        with pytest.raises(ss.LedgerError, match=rf"{name.name} has a hard link: a ledger must have one name"):
+        with refused(ss.LedgerError, f"ledger {name}", code="second-name"):
             ss.Ledger(name)
-    with pytest.raises(ss.LedgerError, match="remove the other name"):
+    with refused(ss.LedgerError, code="second-name"):
         ledger.charge(asked())
     other.unlink()
     ledger.charge(asked())
@@ -1197,12 +1251,12 @@ def test_mount_points_are_read(path, tmp_path, monkeypatch):
     mounts = tmp_path / "mountinfo"
     mounted = str(spaced).replace(" ", "\\040")
     mounts.write_text(f"22 1 8:1 / / rw - ext4 /dev/sda rw\n23 22 8:1 /x {mounted} rw - ext4 /dev/sda rw\n")
-    monkeypatch.setattr("slowscale.accounting.names.MOUNTS", mounts)
+    monkeypatch.setattr("slowscale.accounting.storage.MOUNTS", mounts)
     for name in (spaced, tmp_path / "link"):
-        with pytest.raises(ss.LedgerError, match=r"is a mount point: .* mount the folder that contains the ledger"):
+        with refused(ss.LedgerError, code="mounted"):
             ss.Ledger(name)
     ss.Ledger(path)
-    monkeypatch.setattr("slowscale.accounting.names.MOUNTS", tmp_path / "none")  # a system without that list
+    monkeypatch.setattr("slowscale.accounting.storage.MOUNTS", tmp_path / "none")  # a system without that list
     ss.Ledger(spaced)
 
 
@@ -1255,9 +1309,7 @@ def test_a_journal_without_a_ledger_is_refused(path, monkeypatch):
     """The journal of a removed ledger is refused; the journal of a ledger that was just created is not."""
     journal = path.with_name("census.ledger-journal")
     journal.write_bytes(b"left")
-    with pytest.raises(
-        ss.LedgerError, match=r"census\.ledger-journal was left behind by a ledger that no longer exists"
-    ):
+    with refused(ss.LedgerError, code="exists"):
         ss.Ledger(path)
     journal.unlink()
     ss.Ledger(path)
@@ -1273,10 +1325,10 @@ def test_a_ledger_in_write_ahead_mode_is_refused(path):
     ledger.close()
     with raw(path) as file:
         file.execute("PRAGMA journal_mode = WAL")
-    with pytest.raises(ss.LedgerError, match=r"write-ahead mode, but a ledger must have a rollback journal; close"):
+    with refused(ss.LedgerError, code="write-ahead"):
         ss.Ledger(path)
     assert "write-ahead mode" in ledger.verify()[0]
-    with pytest.raises(ss.LedgerError, match="write-ahead mode"):
+    with refused(ss.LedgerError, code="write-ahead"):
         ledger.charge(asked())
     with raw(path) as file:
         file.execute("PRAGMA journal_mode = DELETE")
@@ -1289,7 +1341,7 @@ def test_another_programs_database_is_not_changed(path):
         other.execute("PRAGMA journal_mode = WAL")
         other.execute("CREATE TABLE theirs (a)")
     before = path.read_bytes()
-    with pytest.raises(ss.LedgerError, match="a database of another program"):
+    with refused(ss.LedgerError, code="foreign"):
         ss.Ledger(path)
     assert path.read_bytes() == before
 
@@ -1305,20 +1357,19 @@ def test_payloads_are_plain_json(path):
 def test_caps_that_the_ledger_does_not_have(tmp_path):
     one, other = ss.Gaussian(sigma=1).policy, ss.Gaussian(sigma=2).policy
     ss.Ledger(tmp_path / "none")
-    with pytest.raises(ss.ParameterError, match="created without caps, and caps can be added only when") as refused:
+    with refused(ss.ParameterError, "caps", code="mismatch", path=("x",)):
         ss.Ledger(tmp_path / "none", {"x": one})
-    assert "raise" not in str(refused.value)
     ss.Ledger(tmp_path / "some", {"x": one})
-    with pytest.raises(ss.ParameterError, match="has caps on x, but not on y, and caps can be added only when"):
+    with refused(ss.ParameterError, "caps", code="mismatch", path=("y",)):
         ss.Ledger(tmp_path / "some", {"x": one, "y": one})
-    with pytest.raises(ss.ParameterError, match=r"change a cap by `slowscale ledger set-cap` or Ledger\.set_cap"):
+    with refused(ss.ParameterError, "caps", code="mismatch", path=()):
         ss.Ledger(tmp_path / "some", {"X": other})
 
 
 def test_a_derived_column_gets_its_cap_with_the_ledger(tmp_path):
     records = pd.DataFrame({"cattle": [1, 2]})
     caps = {"cattle": ss.Gaussian(sigma=1).policy, "x": ss.Gaussian(sigma=1).policy}
-    with pytest.raises(ss.ParameterError, match=r"give the cap on a derived column to the ledger"):
+    with refused(ss.ParameterError, "caps"):
         ss.Session(records, caps=caps)
     session = ss.Session(records, ss.Ledger(tmp_path / "l", caps))
     assert len(session.sum({"x": ss.Gaussian(sigma=1)}, derive={"x": "cattle * 2"})) == 1

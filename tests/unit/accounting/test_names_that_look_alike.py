@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.accounting import Charge, RecordPolicy
@@ -23,7 +24,7 @@ def session(tmp_path):
 
 def test_tables_of_a_set_cannot_derive_names_that_differ_in_case():
     tables = {"a": ss.Sums({"d": NOISE}, keys=KEYS, derive={"d": "emp"})}
-    with pytest.raises(ss.ParameterError, match="must be the same in all drawn tables"):
+    with refused(ss.ParameterError, "column 'D'"):
         ss.Request({**tables, "b": ss.Sums({"D": NOISE}, derive={"D": "emp * 1000"})})
     same = ss.Request({**tables, "b": ss.Sums({"d": NOISE}, derive={"d": "EMP  -- the same"})})
     assert list(same) == ["a", "b"]
@@ -31,20 +32,20 @@ def test_tables_of_a_set_cannot_derive_names_that_differ_in_case():
 
 @pytest.mark.parametrize("derive", [{WIDE: "emp * 1000"}, {"d": "emp", "\uff44": "emp * 1000"}, {"emp\u200b": "emp"}])
 def test_a_derived_column_has_a_name_of_its_own(session, derive):
-    with pytest.raises(ss.ParameterError, match="there is a column"):
+    with refused(ss.ParameterError):
         session.sum(dict.fromkeys([*derive], NOISE), derive=derive)
     assert session.spent.releases == 0
 
 
 def test_a_charge_has_one_column_of_a_name():
     policy = RecordPolicy((("d", NOISE.policy), ("D ", NOISE.policy)))
-    with pytest.raises(ss.ParameterError, match="names that the ledger takes for one"):
+    with refused(ss.ParameterError, "columns 'd' and 'D '", code="duplicate"):
         Charge(policy)
 
 
 @pytest.mark.parametrize("entry", ["by", "kind", "protects"])
 def test_a_charge_names_columns_by_text(entry):
-    with pytest.raises(ss.ParameterTypeError, match=f"{entry} must be text or None, got list"):
+    with refused(ss.ParameterTypeError, entry, code="type"):
         Charge(RecordPolicy((("d", NOISE.policy),)), **{entry: ["x"]})
 
 
@@ -68,7 +69,7 @@ def test_a_date_is_found_however_it_is_given(label):
 
 
 def test_an_expression_that_is_nested_too_deeply_is_refused(session):
-    with pytest.raises(ss.ParameterError, match="nested too deeply; derive a part of it"):
+    with refused(ss.ParameterError, "derive['d']"):
         session.sum({"d": NOISE}, derive={"d": "(" * 3000 + "emp" + ")" * 3000})
 
 
@@ -87,5 +88,5 @@ def test_a_warning_after_the_charge_does_not_cost_the_release(tmp_path, recwarn,
 def test_a_number_of_records_is_a_whole_number(count):
     records = RECORDS.assign(firm=[1, 2])
     release = ss.Session(records, protect="firm", bits=Recorded(1)).sum({"emp": NOISE}, count=NOISE)
-    with pytest.raises(ss.ParameterError, match="count must be a"):
+    with refused(ss.ParameterError, "sizes: 'largest', count", code="value"):
         release.report("r.html", sizes={"largest": {"emp": 100, "count": count}})

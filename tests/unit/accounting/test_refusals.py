@@ -98,8 +98,8 @@ def test_a_used_up_cap(tmp_path):
     error = refusal(session, {"x": TEN})
     assert str(error) == (
         "the cap on 'x' would be exceeded, for records of every size: the cap allows 2 such releases, and 2 have been "
-        "made; with one more, a record of size 10 would lose 1.5 in all, and the cap is 1. No Gaussian fits under what "
-        "is left of the cap for every record size, unless it uses less than 0.01 % of the cap. To continue, raise the "
+        "made; with one more, a record of size 10 would lose a total of 1.5, and the cap is 1. No Gaussian fits under "
+        "what is left of the cap for every record size, unless it uses less than 0.01 % of the cap. To continue, raise the "
         "cap on 'x', with a reason, by `slowscale ledger set-cap` or Ledger.set_cap"
     )
     assert (error.column, error.influence, error.spent, error.cap, error.before) == ("x", 10, 1.5, 1, 1)
@@ -112,7 +112,7 @@ def test_a_cap_that_unlike_releases_use():
     release(session, {"x": TEN})
     release(session, {"x": ss.Gaussian(sigma=12)})
     words = str(refusal(session, {"x": TEN}))
-    assert "what was released before uses 84.7 % of the cap for a record of size 10; with this release" in words
+    assert "earlier releases use 84.7 % of the cap for a record of size 10; with this release" in words
     assert "Gaussian(sigma=18.1) would still fit, with a standard deviation of 18.1 in place of 10. Release" in words
     assert words.endswith("or open the session with a higher cap, Session(data, caps=…)")
 
@@ -125,7 +125,7 @@ def test_a_ledger_of_many_policies_is_refused_soon():
         session._accountant.record(Charge(policy))
     error = refusal(session, {"x": ss.Gaussian(sigma=1)})
     assert error.fits is None
-    assert "what was released before uses less than 0.01 % of the cap" in str(error)
+    assert "earlier releases use less than 0.01 % of the cap" in str(error)
 
 
 def test_the_cap_to_raise_is_named(tmp_path):
@@ -203,7 +203,7 @@ def test_a_cap_that_was_lowered_is_not_called_kept(tmp_path):
     ledger.set_cap("x", 2 * TEN.policy + ConstantPolicy(1.0), "less is enough")
     words = ledger.describe()
     assert "never loses more" not in words
-    assert "It was lowered, and the total already exceeds it for records above 14.1" in words
+    assert "The total already exceeds it for records above 14.1" in words
 
 
 def test_every_range_is_named():

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from helpers import tight
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 from helpers.tight import StandIn
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -56,7 +57,7 @@ def test_the_stand_in_is_a_smaller_policy():
 
 @pytest.mark.parametrize("wrong", ["Tight", "", None, True, ["tight"], "rényi"])
 def test_other_accountings_are_refused(wrong):
-    with pytest.raises(ss.ParameterError, match=r'accounting must be "closed", which charges m\.policy'):
+    with refused(ss.ParameterError, "accounting", code="value"):
         session(wrong)
     assert [check_accounting(name) for name in ACCOUNTINGS] == ["closed", "tight"]
 
@@ -154,7 +155,7 @@ def test_counts_under_a_cap():
     opened = session(caps=caps)
     opened.count(mechanism=LONG)
     opened.count(mechanism=LONG)
-    with pytest.raises(ss.CapError, match="the cap allows 2 such releases, and 2 have been made"):
+    with refused(ss.CapError, "the cap on 'count'", code="cap"):
         opened.count(mechanism=LONG)
 
 
@@ -341,7 +342,7 @@ def test_plans_charge_by_their_accounting(plan, tmp_path, capsys, stand_in):
     assert release.policy == read.policy
     assert release.facts.accounting == "tight"
     run_plan(read, overwrite=True)
-    with pytest.raises(ss.CapError, match="the cap allows 2 such releases, and 2 have been made"):
+    with refused(ss.CapError, "the cap on 'emp'", code="cap"):
         run_plan(read, overwrite=True)
     with ss.Ledger(tmp_path / "firms.ledger") as ledger:
         entries = ledger.history()
@@ -368,7 +369,7 @@ def test_plans_are_tight_by_default_and_state_closed_forms(plan, capsys):
     check(plan)
     assert "Accounting: closed-form. The formulas of the policies are charged" in capsys.readouterr().out
     plan.write_text(PLAN.replace('accounting = "tight"', 'accounting = "tigth"'), encoding="utf-8")
-    with pytest.raises(ss.SlowscaleError, match="accounting"):
+    with refused(ss.SlowscaleError, code="plan"):
         read_plan(plan)
 
 
@@ -443,9 +444,7 @@ def test_a_target_by_the_tight_policy_needs_tight_accounting(plan):
     closed = tight.replace('[release]\naccounting = "tight"', CLOSED)
     for stated in ("", "accounting = 'tight'\n"):
         plan.write_text(closed.replace(target, target + stated), encoding="utf-8")
-        with pytest.raises(
-            ss.PlanError, match=r'tables\.cells\.sums\.emp\.accounting: .* write accounting = "closed" here'
-        ):
+        with refused(ss.PlanError, code="plan"):
             read_plan(plan)
     plan.write_text(closed.replace(target, target + "accounting = 'closed'\n"), encoding="utf-8")
     assert read_plan(plan).columns["cells"][0].policy(100) == pytest.approx(1)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slowscale.advice.estimates import UnitNoise
+from slowscale.advice.shapes import UnitNoise
 from slowscale.noise import (
     ArsinhNormalNoise,
     ExponentialPolylogNoise,

@@ -16,8 +16,8 @@ from helpers.bitsources import Recorded
 from helpers.errors import refused
 
 import slowscale as ss
-from slowscale.accounting.chain import FIRST_HASH, link_hash
-from slowscale.accounting.history import entry_in_words
+from slowscale.accounting.entries import describe_entry
+from slowscale.accounting.storage import FIRST_HASH, link_hash
 from slowscale.release.facts import METADATA, Facts
 
 FIRMS = pd.DataFrame({"state": ["IA", "TX", "TX"], "county": ["1", "2", "3"], "emp": [4, 9, 20], "pay": [4.5, 9, 1]})
@@ -229,7 +229,7 @@ def test_damaged_entries_raise_clean_errors(tmp_path):
         try:
             with ss.Ledger(path) as again:
                 again.verify()
-                list(map(entry_in_words, again.history()))
+                list(map(describe_entry, again.history()))
                 again.describe()
                 opened += 1
         except ss.SlowscaleError:
@@ -241,19 +241,28 @@ def test_damaged_entries_raise_clean_errors(tmp_path):
 
 
 def test_a_column_has_one_cap(tmp_path):
+    """Entries that were forged, with a valid hash chain: two caps on a column, a cap that is none, a new beginning."""
     path, cap = tmp_path / "firms.ledger", ss.Gaussian(sigma=1).policy.to_dict()
+    first = {"kind": "created", "time": "", "caps": {"emp": cap}}
     changed = {"kind": "cap", "time": "", "column": "EMP", "cap": cap, "reason": "more"}
-    for entries, words in (
-        ([{"emp": cap, " EMP": cap}], "caps names 'emp' and ' EMP', which are the same column"),
-        ([{"emp": cap}, changed], "an entry that changes the cap on 'EMP', which has no cap"),
+    pure = {**changed, "cap": ss.GeneralizedGaussian(sigma=1, p=1).pure_policy.to_dict()}
+    for entries, kind, subject, code in (
+        ([{**first, "caps": {"emp": cap, " EMP": cap}}], ss.ParameterError, "caps", "duplicate"),
+        ([first, pure], ss.ParameterError, "caps['EMP']", "value"),
+        ([first, {**changed, "column": 3}], ss.LedgerError, "the ledger", "damaged"),
+        ([first, {**first, "caps": {}}], ss.LedgerError, "the ledger", "damaged"),
+        ([changed], ss.LedgerError, "the ledger", "damaged"),
     ):
         ss.Ledger(path).close()
-        rewritten(
-            path, [json.dumps({"kind": "created", "time": "", "caps": entries[0]}), *map(json.dumps, entries[1:])]
-        )
-        with pytest.raises(ss.SlowscaleError, match=words):
+        rewritten(path, list(map(json.dumps, entries)))
+        with refused(kind, subject, code=code):
             ss.Ledger(path).describe()
         path.unlink()
+    ss.Ledger(path).close()
+    rewritten(path, list(map(json.dumps, [first, changed])))
+    assert list(ss.Ledger(path).caps) == ["emp"]
+    rewritten(path, list(map(json.dumps, [first, {**first, "caps": {}}])))
+    assert "entry 2 cannot be read" in ss.Ledger(path).verify()[0]
 
 
 @pytest.mark.parametrize("private", ["no", "false", 1, None, "yes", [True]])

@@ -131,7 +131,7 @@ def test_a_number_of_records_can_be_stated(session, tmp_path):
 def test_sizes_of_entities():
     (size,) = read_sizes([SIZE], ["emp", "count"])
     assert (size.value("emp"), size.value("count"), size.states_count) == (SIZE, ASSUMED_COUNT, False)
-    assert size.words("count") == "1 record"
+    assert size.describe("count") == "1 record"
     assert sizes_in("count", [size]) == NUMBERS_OF_RECORDS
     assert sizes_in("emp", [size]) == (size,)
     named, other = read_sizes([{"name": "small", "size": 2}, {"name": "largest", "size": 9, "count": 4}])

@@ -60,7 +60,7 @@ def _in_words(column: ColumnPolicy, scope: Scope) -> str:
         gains = _times(column.gain(0)) if column.closed is not None else ""
         return f"{text} By the closed form of the policy it would be {gains}." if gains else text
     sizes = sizes_in(column.name, scope.sizes)
-    stated = sorted({(value, size.words(column.name)) for size in sizes if (value := size.value(column.name))})
+    stated = sorted({(value, size.describe(column.name)) for size in sizes if (value := size.value(column.name))})
     # The sizes are those of the chart, except for numbers of records.
     text = growth(column.policy, *size_span([column] if column.counts_records else scope.columns, sizes))
     text = f"Here the size is a number of records. {text}" if column.counts_records else text

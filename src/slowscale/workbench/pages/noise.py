@@ -19,8 +19,7 @@ from starlette.routing import Route
 from slowscale.accounting.record import COUNT
 from slowscale.accounting.sizes import LARGEST_SIZE, names_the_largest
 from slowscale.advice import advise
-from slowscale.advice.accuracy import COMMON, RARE, TYPICAL, Accuracy, half_width
-from slowscale.advice.shapes import Shape
+from slowscale.advice.shapes import COMMON, RARE, TYPICAL, Accuracy, Shape, half_width
 from slowscale.core.errors import NOT_GIVEN, ParameterError, SlowscaleError
 from slowscale.core.numbers import format_number
 from slowscale.core.parameters import tables

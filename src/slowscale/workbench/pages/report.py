@@ -41,7 +41,7 @@ async def show(request: Request) -> Response:
 def history(workbench: Workbench) -> list[dict[str, Any]]:
     """Return the entries of the plan's ledger, the newest first."""
     from slowscale.accounting import Ledger
-    from slowscale.accounting.history import entry_in_words
+    from slowscale.accounting.entries import describe_entry
 
     ledger = workbench.draft.get("ledger", "path", default="")
     if not ledger:
@@ -50,7 +50,7 @@ def history(workbench: Workbench) -> list[dict[str, Any]]:
     if not place.exists():
         return []
     entries = [
-        {"number": number, "time": entry["time"], "words": entry_in_words(entry)}
+        {"number": number, "time": entry["time"], "words": describe_entry(entry)}
         for number, entry in enumerate(Ledger(place).history(), 1)
     ]
     return entries[::-1]

@@ -8,9 +8,8 @@ from helpers.shapes import Smooth
 from scipy import special
 
 import slowscale as ss
-from slowscale.accounting.attackers.composed import compose
-from slowscale.accounting.attackers.pairs import GaussianPair
-from slowscale.accounting.attackers.shifted import ShiftedPair
+from slowscale.accounting.composed import compose
+from slowscale.accounting.pairs import GaussianPair, ShiftedPair
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise
 
 RATES = np.array([1e-4, 0.01, 0.05, 0.3, 0.7, 0.99])

@@ -6,12 +6,12 @@ import warnings
 import mpmath as mp
 import numpy as np
 import pytest
+from helpers.errors import refused
 from helpers.shapes import Bent, Smooth, brute_delta, brute_power
 from scipy import special
 
 import slowscale as ss
-from slowscale.accounting.attackers.pairs import GaussianPair
-from slowscale.accounting.attackers.shifted import ShiftedPair
+from slowscale.accounting.pairs import GaussianPair, ShiftedPair
 from slowscale.noise import ExponentialPolylogNoise, GaussianNoise, GeneralizedGaussianNoise
 
 RATES = np.array([1e-6, 0.001, 0.01, 0.05, 0.2, 0.5, 0.8, 0.99, 0.9999])
@@ -227,22 +227,22 @@ def test_sentences():
 
 def test_errors():
     m = ss.Gaussian(sigma=1)
-    for wrong, words in {
-        "ss.attacker(3, 1)": "mechanism must be",
-        "ss.attacker([], [])": "at least one",
-        "ss.attacker(m)": "give either influence",
-        "ss.attacker(m, 1, values=(1, 2))": "give either influence",
-        "ss.attacker(m, -1)": "influence must be",
-        "ss.attacker([m, m], [1])": "one entry for each of the 2",
-        "ss.attacker([m, m], 1)": "one entry for each of the 2",
-        "ss.attacker(m, values=(1, 2, 3))": "two numbers",
-        "ss.attacker(m, values=(1, float('inf')))": "finite",
-        "ss.attacker(ss.Log(sigma=1), values=(-1, 2))": "value",
-        "ss.attacker(m, 1).power(1.5)": "between 0 and 1",
-        "ss.attacker(m, 1).delta(-1)": ">= 0",
-        "ss.attacker(m, 1).posterior(0)": "between 0 and 1",
+    for wrong, (subject, code) in {
+        "ss.attacker(3, 1)": ("mechanism", "type"),
+        "ss.attacker([], [])": ("mechanism", "empty"),
+        "ss.attacker(m)": ("influence", "missing"),
+        "ss.attacker(m, 1, values=(1, 2))": ("values", "conflict"),
+        "ss.attacker(m, -1)": ("influence", "value"),
+        "ss.attacker([m, m], [1])": ("influence", "mismatch"),
+        "ss.attacker([m, m], 1)": ("influence", "mismatch"),
+        "ss.attacker(m, values=(1, 2, 3))": ("values", "type"),
+        "ss.attacker(m, values=(1, float('inf')))": ("values", "value"),
+        "ss.attacker(ss.Log(sigma=1), values=(-1, 2))": (None, "value"),
+        "ss.attacker(m, 1).power(1.5)": ("false_alarms", "value"),
+        "ss.attacker(m, 1).delta(-1)": ("epsilon", "value"),
+        "ss.attacker(m, 1).posterior(0)": ("prior", "value"),
     }.items():
-        with pytest.raises(ss.SlowscaleError, match=words):
+        with refused(ss.SlowscaleError, subject, code=code):
             eval(wrong, {"ss": ss, "m": m})
 
 

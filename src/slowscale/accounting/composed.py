@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from slowscale.accounting.attackers.pairs import DISTRIBUTION_ACCURACY, GaussianPair, Pair
+from slowscale.accounting.pairs import DISTRIBUTION_ACCURACY, GaussianPair, Pair
 from slowscale.core.parameters import Array
 
 LOSS_POINTS = 4000  # on the positive side of the losses of all releases together

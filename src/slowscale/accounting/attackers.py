@@ -14,12 +14,10 @@ from typing import Any, overload
 
 import numpy as np
 
-from slowscale.accounting.attackers.composed import RATES_AT_ONCE, LossCurve, compose
-from slowscale.accounting.attackers.pairs import GaussianPair, Pair
-from slowscale.accounting.attackers.shifted import ShiftedPair
-from slowscale.accounting.attackers.words import detection, guesses, recognition
+from slowscale.accounting.composed import RATES_AT_ONCE, LossCurve, compose
+from slowscale.accounting.pairs import GaussianPair, Pair, ShiftedPair
 from slowscale.core.errors import ParameterError, ParameterTypeError
-from slowscale.core.numbers import format_number
+from slowscale.core.numbers import format_number, percent, share
 from slowscale.core.parameters import Array, as_number, evaluate, lazy
 from slowscale.core.typing import ArrayLike, Scalar
 from slowscale.mechanisms import AdditiveMechanism, Mechanism
@@ -28,8 +26,45 @@ from slowscale.noise import GaussianNoise
 from slowscale.policy import Policy
 from slowscale.policy.bounded import BoundedPolicy
 
-EXAMPLE_ALARMS = 0.05  # the rate of false alarms that people are told about
-EVEN = 0.5  # the prior probability that people are told about
+ONE_IN = {2: "two", 10: "ten", 20: "twenty", 50: "fifty", 100: "a hundred", 1000: "a thousand", 10**6: "a million"}
+
+
+def alarms(rate: float) -> str:
+    """Return a rate of false alarms in words: "one false alarm in twenty".
+
+    >>> alarms(0.05), alarms(0.03)
+    ('one false alarm in twenty', 'false alarms in 3 % of cases')
+    """
+    number = ONE_IN.get(round(1 / rate)) if rate > 0 and abs(1 / rate - round(1 / rate)) < 1e-9 / rate else None
+    return f"false alarms in {percent(rate)} of cases" if number is None else f"one false alarm in {number}"
+
+
+def _often(verb: str, probability: float, bound: str, note: str = "") -> str:
+    """Return how often something happens: "is right at most 9.0 % of the time". It is rounded to the safe side."""
+    return f"{verb} {bound} {share(probability, 1 if bound == 'at most' else -1)} of the time{note}"
+
+
+def detection(subject: str, rate: float, power: float, bound: str = "at most", note: str = "") -> str:
+    """Return how often the presence of a record is detected.
+
+    >>> detection("a firm with 50 employees", 0.05, 0.0891)
+    'With one false alarm in twenty, the presence of a firm with 50 employees is detected at most 9.0 % of the time.'
+    """
+    return f"With {alarms(rate)}, the presence of {subject} {_often('is detected', power, bound, note)}."
+
+
+def recognition(value: str, other: str, rate: float, power: float, bound: str = "at most") -> str:
+    """Return how often the value of a record is recognised, if there are two candidates."""
+    return f"With {alarms(rate)}, it {_often('is recognised', power, bound)} that a record has {other} and not {value}."
+
+
+def guesses(prior: float, correct: float, bound: str = "at most", note: str = "") -> str:
+    """Return how often the best guess is right."""
+    return f"The best guess, starting from {percent(prior)}, {_often('is right', correct, bound, note)}."
+
+
+EXAMPLE_ALARMS = 0.05  # the rate of false alarms in reports
+EVEN = 0.5  # the prior probability in reports
 
 
 @dataclass(frozen=True)
@@ -245,20 +280,26 @@ def attacker(
                 "mechanism", allowed="a mechanism such as ss.Gaussian(sigma=10), or a list of them", given=one
             )
     if not mechanisms:
-        raise ParameterError("mechanism", allowed="at least one mechanism, got an empty list")
+        raise ParameterError("mechanism", "must be at least one mechanism", code="empty")
     if (influence is None) == (values is None):
         raise ParameterTypeError(
-            "give either influence, to ask whether a record is there, or values=(one, other), to ask which it has"
+            "influence" if values is None else "values",
+            "excludes `influence`" if influence is not None else "is missing",
+            code="missing" if values is None else "conflict",
+            remedy="give either `influence`, to ask whether a record is there, or `values`, to ask which one it has",
         )
     name, given = ("values", values) if influence is None else ("influence", influence)
     each: list[Any] = list(given) if several and isinstance(given, list | tuple | np.ndarray) else [given]
     if len(each) != len(mechanisms):
-        raise ParameterError(name, f"must have one entry for each of the {len(mechanisms)} mechanisms", given=len(each))
-    found = (
-        Attacker(mechanisms, influences=tuple(_influence(one) for one in each))
-        if influence is not None
-        else Attacker(mechanisms, values=tuple(_two_values(one) for one in each))
-    )
+        problem = f"must have one entry for each of the {len(mechanisms)} mechanisms"
+        raise ParameterError(name, problem, code="mismatch", given=len(each))
+    if influence is not None:
+        sizes = tuple(as_number("influence", one, "a number >= 0") for one in each)
+        if wrong := [one for one in sizes if not 0 <= one < math.inf]:
+            raise ParameterError("influence", allowed="a finite number >= 0", given=wrong[0])
+        found = Attacker(mechanisms, influences=sizes)
+    else:
+        found = Attacker(mechanisms, values=tuple(_two_values(one) for one in each))
     found._pairs  # noqa: B018 - raises here if a mechanism or a value is not allowed
     return found
 
@@ -297,7 +338,7 @@ def _transforming(mechanism: Mechanism) -> Policy:
     """Return the policy of a transformation. What is published is computed from f(q + a) + N(0, σ²)."""
     if not isinstance(mechanism, TransformationMechanism):
         raise ParameterTypeError(
-            "mechanism", allowed=f"an additive mechanism or a transformation, got a {type(mechanism).__name__}"
+            "mechanism", allowed="an additive mechanism or a transformation", given=type(mechanism)
         )
     return mechanism.policy
 
@@ -307,19 +348,12 @@ def _gaussian(loss: float) -> GaussianPair:
     return GaussianPair(math.sqrt(2 * loss))
 
 
-def _influence(value: Any) -> float:
-    number = as_number("influence", value, "a number >= 0")
-    if not 0 <= number < math.inf:
-        raise ParameterError("influence", allowed="a finite number >= 0", given=value)
-    return number
-
-
 def _two_values(pair: Any) -> tuple[float, float]:
     if not isinstance(pair, list | tuple | np.ndarray) or len(pair) != 2:
         raise ParameterTypeError("values", allowed="two numbers such as (100, 110)", given=pair)
     one, other = (as_number("values", value) for value in pair)
     if not (math.isfinite(one) and math.isfinite(other)):
-        raise ParameterError("values", allowed=f"finite numbers, got {one} and {other}")
+        raise ParameterError("values", allowed="finite numbers", given=(one, other))
     return one, other
 
 
