@@ -166,7 +166,7 @@ class Loss:
 
     @property
     def pair(self) -> Pair | None:
-        """The pair that an attacker must tell apart each time, or one that dominates it, or None if no such pair is known."""
+        """The pair that an attacker must tell apart each time, or one that dominates it, or None if none is known."""
         if self.mechanism is not None:
             return presence(self.mechanism, self.influence)
         return None if self.pure is None or math.isinf(self.pure) else ResponsePair(self.pure / self.times)
