@@ -282,7 +282,7 @@ class Account:
 
     @property
     def spent(self) -> Spent:
-        """What a record may have lost through all charges so far."""
+        """The total loss of a record through all charges so far."""
         return total_of(self.charges)
 
 
@@ -323,7 +323,7 @@ def _columns_of(charge: Charge) -> list[str | None]:
 
 
 def _names_in(charge: Charge) -> list[str]:
-    """Return all names in a charge: the columns, the partition and what is protected."""
+    """Return all names in a charge: the columns, the partition and the entity."""
     policies = [charge.policy] if charge.pure_policy is None else [charge.policy, charge.pure_policy]
     columns = [column for policy in policies for column in policy.columns]
     return [*columns, *(name for name in (charge.by, charge.protects) if name is not None)]

@@ -69,7 +69,7 @@ EVEN = 0.5  # the prior probability in reports
 
 @dataclass(frozen=True)
 class Posterior:
-    """What an attacker with a prior can conclude from a release.
+    """The conclusions of an attacker with a prior from a release.
 
     Attributes
     ----------
@@ -311,7 +311,7 @@ def _curve(asked: Attacker) -> Pair | LossCurve:
 
 @lru_cache(maxsize=256)  # reports ask about each column by itself and then about all of them together
 def presence(mechanism: Mechanism, influence: float) -> Pair:
-    """Return what is published without and with a record of this influence."""
+    """Return the output distributions without and with a record of this influence."""
     if isinstance(mechanism, AdditiveMechanism):
         return _shifted(mechanism, influence)
     return _gaussian(_transforming(mechanism)(influence))
@@ -335,7 +335,7 @@ def _shifted(mechanism: AdditiveMechanism, shift: float) -> Pair:
 
 
 def _transforming(mechanism: Mechanism) -> Policy:
-    """Return the policy of a transformation. What is published is computed from f(q + a) + N(0, σ²)."""
+    """Return the policy of a transformation. The output is computed from f(q + a) + N(0, σ²)."""
     if not isinstance(mechanism, TransformationMechanism):
         raise ParameterTypeError(
             "mechanism", allowed="an additive mechanism or a transformation", given=type(mechanism)

@@ -34,12 +34,12 @@ from slowscale.policy import PURE, ZCDP
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of what was released that has independent noise: a column of a release, or a whole release.
+    """A part of a release with independent noise: one column, or the whole release.
 
     Attributes
     ----------
     policy, pure_policy
-        What a record may lose by it, as PRzCDP and as PRDP; the latter is None without a pure guarantee.
+        The loss of a record by it, as PRzCDP and as PRDP; the latter is None without a pure guarantee.
     mechanism
         The mechanism of a column, as `to_dict` describes it in JSON. None if it is not known.
     """
@@ -49,7 +49,7 @@ class Piece:
     mechanism: str | None = None
 
     def loss(self, record: Mapping[str, Any], times: int = 1) -> Loss:
-        """Return what a record loses if it is released so many times."""
+        """Return the loss of a record by `times` such releases."""
         rho, pure = float(self.policy(record)), None if self.pure_policy is None else float(self.pure_policy(record))
         found = Loss(rho, pure)
         if self.mechanism is not None:
@@ -79,7 +79,7 @@ class Charge:
     Attributes
     ----------
     policy, pure_policy
-        What a record may lose, as PRzCDP and as PRDP; the latter is None if the release has no pure guarantee.
+        The loss of a record, as PRzCDP and as PRDP; the latter is None if the release has no pure guarantee.
     by, labels, kind
         For a release about the records with certain labels of a column: that column, the labels, and their type (text,
         whole numbers…).
@@ -261,13 +261,13 @@ def check_facts(facts: Any) -> None:
         )
 
 
-# What a record was exposed to: parts with independent noise, each with the number of times it was released.
+# The exposure of a record: parts with independent noise, each with the number of its releases.
 Pieces = tuple[tuple[Piece, int], ...]
 
 
 @dataclass(frozen=True)
 class Spent(RecordPolicy):
-    """What a record may have lost through all releases so far. Call it on a record, or print it.
+    """The total loss of a record through all releases so far. Call it on a record, or print it.
 
     Attributes
     ----------
@@ -292,7 +292,7 @@ class Spent(RecordPolicy):
     tables: int = 0
 
     def entity(self, cells: Sequence[Record]) -> float:
-        """Return what an entity may have lost through one release; several releases may have different cells."""
+        """Return the loss of an entity through one release; several releases may have different cells."""
         if self.releases > 1:
             raise ParameterError(
                 "cells",
@@ -376,11 +376,11 @@ class Spent(RecordPolicy):
             return worst([explain([piece.loss(record, times) for piece, times in some]) for some in pieces])
 
 
-MOST_COMBINATIONS = 16  # of parts that a record may be in, for which what was drawn is kept apart
+MOST_COMBINATIONS = 16  # of parts that a record may be in, for which pieces are kept apart
 
 
 def total_of(charges: list[Charge]) -> Spent:
-    """Return what a record may have lost through all charges."""
+    """Return the total loss of a record through all charges."""
     pures = [(charge, charge.pure_policy) for charge in charges if charge.pure_policy is not None]
     pure = _composed(pures) if charges and len(pures) == len(charges) else None
     total = _composed([(charge, charge.policy) for charge in charges])
@@ -410,7 +410,7 @@ def _composed(charges: list[tuple[Charge, RecordPolicy]]) -> RecordPolicy:
 
 
 def _pieces(charges: list[Charge]) -> tuple[Pieces, ...]:
-    """Return what a record may have been exposed to, for each combination of parts; () if there are too many."""
+    """Return the exposure of a record, for each combination of parts; () if there are too many."""
     always: Counter[Piece] = Counter()
     parts: dict[str, dict[Any, Counter[Piece]]] = {}
     for charge in charges:

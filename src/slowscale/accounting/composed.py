@@ -5,7 +5,7 @@ all terms are >= 0, so that a sum of n products has a relative error of at most 
 
 - Upper bound: the curve δ(ε) is replaced by its chords in exp(ε) between the grid points. As δ is convex in exp(ε), the
   chords lie above it, and a larger curve stays larger under composition (Zhu, Dong and Wang 2022; Doroshenko, Ghazi,
-  Kamath, Kumar and Manurangsi 2022 call this "connecting the dots"). What lies above the grid counts as an infinite
+  Kamath, Kumar and Manurangsi 2022 call this "connecting the dots"). A loss above the grid counts as an infinite
   loss, and so does a bound on all errors of the distribution functions.
 - Lower bound: every loss is rounded down to the grid.
 """
@@ -109,7 +109,7 @@ def _convolved(one: Atoms, two: Atoms, upper: bool) -> Atoms:
 
 @dataclass(frozen=True)
 class LossCurve:
-    """What follows from a distribution of losses on a grid; it answers like a pair.
+    """The curves of a distribution of losses on a grid, with the methods of a pair.
 
     Attributes
     ----------

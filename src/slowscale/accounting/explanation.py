@@ -135,7 +135,7 @@ RELATIVE_ERROR = 1e-12  # of losses and bounds, relative
 
 @dataclass(frozen=True)
 class Loss:
-    """What a record loses by independent noise: through one column, or through a whole release.
+    """The loss of a record by independent noise: through one column, or through a whole release.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class Loss:
 
     @property
     def pair(self) -> Pair | None:
-        """What an attacker must tell apart each time, or a pair that dominates it, or None if no such pair is known."""
+        """The pair that an attacker must tell apart each time, or one that dominates it, or None if none is known."""
         if self.mechanism is not None:
             return presence(self.mechanism, self.influence)
         return None if self.pure is None or math.isinf(self.pure) else ResponsePair(self.pure / self.times)
@@ -174,7 +174,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What the losses of a record mean together. Get one from `explain`.
+    """The meaning of the losses of a record together. Get one from `explain`.
 
     Attributes
     ----------

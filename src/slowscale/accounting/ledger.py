@@ -111,7 +111,7 @@ class Ledger:
 
     @property
     def spent(self) -> Spent:
-        """What a record may have lost through everything charged so far."""
+        """The total loss of a record through all charges so far."""
         with self._file.locked():
             return self._file.current_state().account.spent
 
@@ -388,7 +388,7 @@ class DeferredLedger:
 
     @property
     def spent(self) -> Spent:
-        """What a record may have lost through everything charged so far."""
+        """The total loss of a record through all charges so far."""
         return self._current.spent
 
     @property

@@ -32,7 +32,7 @@ TABLE_PARTS, BRACKET_PARTS, BRACKET_ROUNDS = 1024, 64, 3
 
 @dataclass(frozen=True)
 class Masses:
-    """What is known at thresholds t >= 0 of the loss L; the first distribution is the more likely one where L > 0.
+    """The probabilities at thresholds t >= 0 of the loss L; the first distribution is the more likely one where L > 0.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ class Pair(ABC):
 
     @lazy
     def _table(self) -> tuple[Array, Masses]:
-        """Thresholds from 0 to the largest loss, or to one with δ = 0 in floats, and what is known there."""
+        """Thresholds from 0 to the largest loss, or to one with δ = 0 in floats, and the probabilities there."""
         end = self.most if math.isfinite(self.most) else 1.0
         while math.isinf(self.most) and end < 1e300 and self.masses(np.array([end])).delta[0] > 0:
             end *= 8

@@ -147,7 +147,7 @@ class RecordPolicy:
         return total if np.ndim(total) else float(total)
 
     def column(self, name: str | None) -> Policy:
-        """Return what a record may lose through one column (None: counts), as a function of its influence."""
+        """Return the loss of a record through one column (None: counts), as a function of its influence."""
         if name is not None and name not in self.columns:
             raise ParameterError(
                 "name",
@@ -159,7 +159,7 @@ class RecordPolicy:
         return self._column(name)
 
     def _column(self, name: str | None) -> Policy:
-        """Return what a record may lose through one column. Through a column that is not released it loses nothing."""
+        """Return the loss of a record through one column: 0 through a column that is not released."""
         policies = [policy for column, policy in self.terms if column == name]
         for parallel in self.parallel:
             parts = [part._column(name) for _, part in parallel.parts]
@@ -225,7 +225,7 @@ class RecordPolicy:
         return total
 
     def entity(self, cells: Sequence[Record]) -> float:
-        """Return what an entity with several records may lose, from its total in each cell of the published table.
+        """Return the loss of an entity with several records, from its total in each cell of the published table.
 
         Removing the entity shifts each cell by the entity's total there. Cells have independent noise, so the losses
         add over cells. Each cell is a mapping of columns to totals, with the number of records as "count".

@@ -332,7 +332,7 @@ def _check_columns(size: RecordSize, columns: Sequence[str], others: Sequence[st
 
 
 def check_largest(found: Sequence[RecordSize], columns: Sequence[str] = (), argument: str = "sizes") -> None:
-    """Raise if a size is named the largest and is not: what the largest record loses would be understated."""
+    """Raise if a size is named the largest and is not: the loss of the largest record would be understated."""
     places = dict.fromkeys([*columns, *(column for size in found for column, _ in size.values), ""])
     for largest, column, size in product([size for size in found if size.is_largest], places, found):
         if column == COUNT and COUNT not in columns and not largest.states_count:

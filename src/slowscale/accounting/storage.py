@@ -226,7 +226,7 @@ class LedgerFile:
                     connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, payload, digest))
                     connection.execute("UPDATE head SET id = ?, hash = ?", (number, digest))
                     connection.execute("COMMIT")
-                except BaseException:  # the account must not hold what the file does not
+                except BaseException:  # the account must equal the file
                     state.account.caps = caps
                     if isinstance(entry, Charged):
                         state.account.forget()
@@ -387,7 +387,7 @@ class LedgerFile:
             )
 
     def current_state(self) -> State:
-        """Read what is new in the file, and return its state."""
+        """Read the new entries of the file, and return its state."""
         with self.locked(), self._ledger_errors("read"), self._transaction("BEGIN") as connection:
             self._read(connection)
             return self.state

@@ -1,4 +1,4 @@
-"""`advise`: from what a curator knows to a mechanism with all its parameters, and the reasons for it."""
+"""`advise`: a mechanism with all its parameters, from record sizes and a goal, and the reasons for it."""
 
 import math
 import os
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from slowscale.publish.charts import Chart
 
 MOST_LINES = 5  # of the chart
-# What is said below the tight losses.
+# The note below the tight losses.
 CHARGED = (
     "These are certified within 0.1 %. The tight policy that a release charges is read from a curve: it is up to 1 % "
     "higher, and never above the closed form."
@@ -127,7 +127,7 @@ class Advice:
     table
         The candidates, the recommended one first.
     goal
-        What the candidates have in common, in words.
+        The common property of the candidates, in words.
     reason
         Why the first candidate is recommended, in words.
     wanted

@@ -47,7 +47,7 @@ def regrets(losses: Array, best: Array | None = None) -> Array:
 
 
 def ranks(losses: Array, best: Array | None = None) -> Array:
-    """Return what the recommended row of losses has least of: the log-regret, and a little of the mean log-loss.
+    """Return the criterion of the recommendation, which is minimal: the log-regret, and a little of the mean log-loss.
 
     It grows with the loss at every size, so that no row can be less at all sizes than the row that has least of it.
     """

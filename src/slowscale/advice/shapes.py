@@ -26,7 +26,7 @@ LOG_NOISE_SIZES = np.arange(
     -20.0, 110.0, STEP
 )  # the logarithms of the sizes of noise at which the density is evaluated
 NOISE_SIZES = np.exp(LOG_NOISE_SIZES)
-# What lies beyond the last of them must have less than this share of the integral: e^(−12).
+# The part beyond the last of them must have less than this share of the integral: e^(−12).
 NEGLIGIBLE_LOG = 12.0
 FAR_LOG_TAIL = -36.0  # the noise beyond the quantile with this log-tail is left out of divergences
 POINTS_PER_SIDE, ORDERS = 96, 24  # of the integrals for divergences: the points on each side of 0, and the orders α
@@ -146,7 +146,7 @@ def _unit(shape: Shape) -> UnitNoise | None:
 
 @dataclass(frozen=True)
 class Space:
-    """All shapes of a family: what is varied, on which grids, each of them geometric."""
+    """All shapes of a family, and the geometric grids of its parameters."""
 
     name: str
     shape: Callable[..., Shape]

@@ -135,8 +135,8 @@ def test_sizes_of_entities():
     assert sizes_in("count", [size]) == NUMBERS_OF_RECORDS
     assert sizes_in("emp", [size]) == (size,)
     named, other = read_sizes([{"name": "small", "size": 2}, {"name": "largest", "size": 9, "count": 4}])
-    assert named.words("count") == "1 record (small)"
-    assert other.words("count") == "4 records (largest)"
+    assert named.describe("count") == "1 record (small)"
+    assert other.describe("count") == "4 records (largest)"
     assert sizes_in("count", [named, other]) == (named, other)
     with refused(ss.ParameterError, "sizes: 'largest'", code="value"):
         read_sizes([{"name": "largest", "size": 2, "count": 3}], ["emp"])

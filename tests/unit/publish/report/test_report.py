@@ -639,7 +639,7 @@ def test_a_function_of_which_only_the_name_is_known(tmp_path):
     ("sizes", "words"),
     [
         ({"median": 12}, "exactly one size whose name contains the word 'largest'"),
-        ({"largest": {"emp": 3}}, "'largest' must have a value for each of emp, pay; pay is missing"),
+        ({"largest": {"emp": 3}}, "'largest' must have a value for each of emp, pay, but pay is missing"),
         ({"largest": {"emp": 3, "pay": 2, "payy": 3}}, "has a value for 'payy', which is not released"),
         ({"largest": {"emp": 3, "pay": 2, "count": 3}}, "no number of records is released"),
     ],
