@@ -358,9 +358,7 @@ def test_entities(path):
     assert losses.largest[1] == pytest.approx(155.25)
     with pytest.raises(ss.ParameterError, match="protect must be the same in all releases: earlier ones protect firm"):
         ss.Session(RECORDS, path, bits=Recorded(1)).sum({"x": ss.Gaussian(sigma=1)})
-    with pytest.raises(
-        ss.DataError, match="column 'firm', which identifies the protected entities, has missing values"
-    ):
+    with pytest.raises(ss.DataError, match="column 'firm' identifies the protected entities, but has missing values"):
         ss.Session(RECORDS.assign(firm=["a", None, "b"]), protect="firm").sum({"x": ss.Gaussian(sigma=1)})
     with pytest.raises(ss.ParameterError, match="protect: there is no column 'none'"):
         ss.Session(RECORDS, protect="none")

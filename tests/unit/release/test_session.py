@@ -203,7 +203,7 @@ MISTAKES = [
     ),
     ({"by": "state"}, "'by' is not an option of Sums; to group the records, give their public keys with keys="),
     ({"where": "cattle = null"}, "compares with NULL"),
-    ({"derive": {"Cattle": "1"}}, "there is a column 'cattle' already"),
+    ({"derive": {"Cattle": "1"}}, "would replace the column 'cattle'"),
     ({"keys": ["TX"]}, "keys must be ss.Keys.* Which group labels occur in the data may reveal records"),
     ({"keys": ss.Keys.cross({"county": ["x"]})}, "keys: there is no column 'county'"),
     ({"keys": ss.Keys.cross({"state": [1]})}, "'state' holds text, but the keys hold whole numbers"),
@@ -232,7 +232,7 @@ MISTAKES = [
     ),
     ({"where": "sum(cattle) > 3"}, "one record at a time"),
     ({"where": "cattle"}, "must be a boolean for each record"),
-    ({"derive": {"cattle": "1"}}, "there is a column 'cattle' already"),
+    ({"derive": {"cattle": "1"}}, "would replace the column 'cattle'"),
 ]
 
 
@@ -480,7 +480,7 @@ def test_records_are_read_only_if_the_charge_can_be_written(tmp_path, monkeypatc
 @pytest.mark.parametrize("kind", [ss.DataError, ss.EngineError])
 def test_errors_that_can_depend_on_the_records_are_recorded(tmp_path, monkeypatch, kind):
     def fail(*arguments):
-        raise kind("a word about the records")
+        raise kind("no-records")
 
     session = ss.Session(RECORDS, tmp_path / "l", bits=Forbidden())
     monkeypatch.setattr("slowscale.release.bound.exact_sums", fail)

@@ -184,7 +184,7 @@ def test_what_cannot_be_derived_fails_before_the_charge(tmp_path, table, words):
         session.release(ss.Request({"cells": table, "total": ss.Rollup("cells")}))
     assert [entry["kind"] for entry in session.ledger.history()] == ["created"]
     missing = ss.Hierarchy("state", {"region": {"IA": "middle"}})
-    with pytest.raises(ss.ParameterError, match=r"table 'regions' cannot be derived.*have no region"):
+    with pytest.raises(ss.ParameterError, match=r"table 'regions' cannot be derived.*has no region"):
         session.release(ss.Request({"cells": CELLS, "regions": ss.Rollup("cells", "region")}, [missing]))
 
 

@@ -58,7 +58,7 @@ def test_cells_are_combinations_of_all_columns(tmp_path):
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        (["1", "2", "a", "4", "5"], "column of numbers"),
+        (["1", "2", "a", "4", "5"], "must hold numbers"),
         ([1, 2, -3, 4, 5], "none below 0"),
         ([1.0, 2.0, float("inf"), 4.0, 5.0], "all finite"),
         ([0, 0, 0, 4, 5], "median must be greater than 0"),
