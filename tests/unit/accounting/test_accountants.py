@@ -247,7 +247,7 @@ def test_the_file_format_is_fixed(path):
     cap = {"column": "x", "cap": (10 * TEN.policy).to_dict(), "reason": "a tenth year"}
     assert raised == {"kind": "cap", **cap}
     empty = {"by": None, "labels": [], "label_kind": None}
-    error = {"type": "DataError", "message": "no"}
+    error = {"type": "DataError", "message": str(ss.DataError("no-records"))}
     assert attempted == {"kind": "attempt", "facts": {"where": "x > 5"}, **empty, "error": error}
 
 

@@ -258,7 +258,7 @@ def test_what_is_refused(release, records):
         release.rollup("naics", hierarchy=ss.Hierarchy("county", {"naics": {"01001": "01"}}))
     with refused(ss.ParameterError, "hierarchy", code="duplicate"):
         release.rollup("emp_low", hierarchy=ss.Hierarchy("county", {"emp_low": {"01001": "01"}}))
-    with pytest.raises(ss.ParameterError, match="3 of 5 labels of county have no state, such as '02013'"):
+    with pytest.raises(ss.ParameterError, match="has no state for 3 of 5 labels, such as '02013'"):
         release.rollup("state", hierarchy=ss.Hierarchy("county", {"state": {"01001": "01", "01003": "01"}}))
     with refused(ss.ParameterError, "table 'table_by_county'", code="unsupported"):
         release.rollup("county").rollup()

@@ -508,7 +508,7 @@ def test_records_are_read_only_if_the_charge_can_be_written(tmp_path, monkeypatc
 @pytest.mark.parametrize("kind", [ss.DataError, ss.EngineError])
 def test_errors_that_can_depend_on_the_records_are_recorded(tmp_path, monkeypatch, kind):
     def fail(*arguments):
-        raise kind("a word about the records")
+        raise kind("no-records")
 
     session = ss.Session(RECORDS, tmp_path / "l", bits=Forbidden())
     monkeypatch.setattr("slowscale.release.bound.exact_sums", fail)
