@@ -18,4 +18,4 @@ def refused(
     error = caught.value
     expected = {"subject": subject, "code": code, "path": path}
     found = {name: getattr(error, name) for name, value in expected.items() if value is not None}
-    assert found == {name: value for name, value in expected.items() if value is not None}, str(error)
+    assert found == {name: value for name, value in expected.items() if value is not None}, f"{found}: {error}"

@@ -28,6 +28,8 @@ def without_code(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and name_of(node.func) in KINDS:
             given = {keyword.arg for keyword in node.keywords}
+            if name_of(node.func) == "DataError" and node.args:  # its first argument is the code
+                continue
             if not given & {"code", "allowed", None}:  # None: **fields
                 yield node
 

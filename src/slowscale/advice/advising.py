@@ -437,6 +437,7 @@ def _least_error(sizes: dict[str, float], wanted: dict[str, float], accuracy: Ac
         raise CalibrationError(
             "losses",
             "cannot be kept by any mechanism that was tried",
+            code="unreachable",
             remedy="raise the losses of the largest records, or `rare`",
         )
     error = accuracy.of(found[0])

@@ -250,6 +250,7 @@ class LeastError:
             raise CalibrationError(
                 "losses",
                 f"cannot be kept by {shape.family.__name__} with any scale that was tried",
+                code="unreachable",
                 remedy="raise the losses",
             )
         return shape.with_scale(math.exp(min(kept)))

@@ -90,7 +90,7 @@ def plan_from_text(text: str, source: Path) -> Plan:
         found = [Mistake(one.path, locate(text, one.path), str(one), one.code) for one in errors_in(error)]
         mistakes = sorted(dict.fromkeys(found), key=lambda one: one.line)
         lines = [f"{_origin(source, text, one.path)}: {one.text}" for one in mistakes]
-        refusal = PlanError("\n".join(dict.fromkeys(lines)))
+        refusal = PlanError("\n".join(dict.fromkeys(lines)), code="mistakes")
         refusal.mistakes = tuple(mistakes)
         raise refusal from None
     plan = _resolve_paths(plan, source.parent)
@@ -184,7 +184,7 @@ def _as_error(mistake: Any, context: Mapping[str, Any], field: Sequence[Any]) ->
     given, kind = mistake.get("input"), mistake["type"]
     name = field[-1] if field else "plan"
     if "error" in context:  # raised by a validator
-        return ParameterError("", str(context["error"]))
+        return ParameterError("", str(context["error"]), code="value")
     if kind == "extra_forbidden":
         near, known = _fields_like(mistake["loc"])
         remedy = f"did you mean {near}?" if near else f"there are {', '.join(known)}" if known else None

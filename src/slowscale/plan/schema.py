@@ -396,9 +396,9 @@ class PublicationPlan(PlanPart):
             given = getattr(self, field)
             for name in given if isinstance(given, dict) else ():
                 if name not in names:
-                    hint = nearest(name, list(names)) if names else f"; there is no {noun}"
+                    hint = nearest(name, list(names)) if names else f"there is no {noun}"
                     place = ("publication", field, name)
-                    raise ParameterError(f"{name!r}", f"is not a {noun}{hint}", code="unknown-name", path=place)
+                    raise ParameterError(f"{name!r}", f"is not a {noun}", code="unknown-name", remedy=hint, path=place)
         with located("publication", "columns"):
             self._build({}).check_titles(columns)
 

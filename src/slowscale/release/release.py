@@ -480,12 +480,12 @@ def _read_table(source: Path) -> ReleasedTable:
         whole = Facts.from_dict(facts)
         if whole.table not in whole.tables:
             raise ParameterError("table", allowed=tuple(whole.tables), given=whole.table, path=("table",))
+        if whole.policy is None:
+            raise EngineError(source, "was released with a user function, which is not in files", code="user-function")
         described = whole.tables[whole.table]
         _check_table(table, described)
     except ParameterError as error:
         raise _damaged(source, error, error.path) from None
-    if whole.policy is None:
-        raise EngineError(source, "was released with a user function, which is not in files", code="user-function")
     # A roll-up has the loss of the table with its cells; the policy of the only drawn table is that of the release.
     if described.policy is None:
         policies = _read_policies(source, whole, [whole.tables[name] for name in whole.drawn], whole.protect)

@@ -121,7 +121,7 @@ def test_nothing_given_is_not_none():
 def test_every_class_has_a_default_code():
     assert {kind.__name__: kind.code for kind in KINDS} == CODES
     for kind in KINDS:
-        if kind is not CapError:
+        if kind not in (CapError, ss.DataError):
             assert kind("x").code == kind.code
             assert kind("x", code="exists").code == "exists"
             assert kind.code == CODES[kind.__name__]  # the class keeps its default
@@ -139,7 +139,9 @@ def test_python_catches_them_as_its_errors():
 def made(kind):
     """Return an error of a class with all its fields."""
     if kind is CapError:
-        return CapError("emp", 10.0, 3.0, 2.0, before=1.0, low=5.0, fits="one more fits", also=("pay",))
+        return CapError(column="emp", influence=10.0, spent=3.0, cap=2.0, before=1.0, fits="one more", also=("pay",))
+    if kind is ss.DataError:
+        return kind("nulls", column=Name("emp"), path=("sums", "emp", 0))
     if kind is ss.SignatureError:
         return kind("a.csv", "was changed", code="changed", file="a.csv")
     error = kind(
@@ -171,8 +173,10 @@ def test_places_are_put_before_a_path(kind):
         raise kind("wrong")
 
 
-def test_only_errors_about_parameters_get_a_place():
-    with refused(ss.DataError, path=()), located("tables"):
+def test_errors_about_a_ledger_get_no_place():
+    with refused(ss.LedgerError, path=()), located("tables"):
+        raise ss.LedgerError("l", "is locked")
+    with refused(ss.DataError, path=("tables",)), located("tables"):
         raise ss.DataError("no-records")
     with located("tables"):
         pass

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from helpers.bitsources import Recorded
+from helpers.errors import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,7 +111,7 @@ class TestStandardErrors:
             {"x": ss.Root(k=2, sigma=2, estimator="median")}, count=ss.Gaussian(sigma=1), nonnegative=True
         )
         for column in ("x", "count"):
-            with pytest.raises(ss.ParameterError, match="column must have an unbiased estimate"):
+            with refused(ss.ParameterError, code="biased"):
                 made.unbiased_variance(column)
 
 
@@ -400,11 +401,11 @@ class TestRatios:
         session = ss.Session(pd.DataFrame({"x": [5]}), bits=Recorded(12))
         made = session.sum({"x": ss.Transformation(np.log1p, np.expm1, 0.5, 0)}, count=ss.Gaussian(sigma=1))
         assert made.ratio("x", "count").table["x_per_count_low"].to_pylist()[0] >= 0
-        with pytest.raises(ss.EngineError, match="a user-given function, which cannot be read back"):
+        with refused(ss.EngineError, code="user-function"):
             ss.read_release(made.to_parquet(tmp_path / "x.parquet"))
         known = {"count": made.mechanisms["count"]}
         read = replace(made, tables={"table": replace(made["table"], mechanisms=known)})
-        with pytest.raises(ss.ParameterError, match="the mechanism of 'x' has a user-given function"):
+        with pytest.raises(ss.ParameterError, match="the mechanism of 'x' has a user function"):
             read.ratio("x", "count")
         assert read.ratio("x", "count", interval="delta").facts.tables["table"].ratios["x_per_count"].approximate
 

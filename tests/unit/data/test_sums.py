@@ -406,7 +406,7 @@ def test_sums_of_floats_of_every_size_are_exact(power, count):
     assert alone == [[Fraction(total, 2**30)] for total in totals[:2]]
 
 
-def test_the_grain_of_a_float_and_the_parts_of_a_sum():
+def test_the_grain_of_a_float_and_the_parts_of_asum_of_limb():
     assert counted(opened("private", {"x": [0.5]}), Column("x", Fraction(1))).grain == Fraction(1, 2**30)
     whole = Sum(np.array([3, -4]), Fraction(1, 4))
     assert (whole.parts, whole.floats().tolist()) == (1, [0.75, -1.0])
@@ -417,7 +417,7 @@ def test_the_grain_of_a_float_and_the_parts_of_a_sum():
 def test_a_sum_of_64_bit_integers_has_room_for_38_digits():
     """That is enough for 2**63 records; one digit less would not be."""
     table = opened("private", {"x": [1]})
-    assert sums._sum(engine_of(table), table.x).type() == dt.Decimal(38, 0)
+    assert sums.sum_of_limb(engine_of(table), table.x).type() == dt.Decimal(38, 0)
     assert 10**37 < 2**63 * 2**63 < 10**38
 
 

@@ -118,7 +118,7 @@ def test_a_column_of_another_type_is_left_out(name, written):
         source = open_source(data)
         assert source.table.columns == ("emp",)
         assert set(source.unusable) == {"x"}
-        with refused(ss.ParameterError, "columns: column 'x'", code="value"):
+        with refused(ss.ParameterError, "column 'x'", code="unsupported"):
             ss.Session(data).sum({"x": ss.Gaussian(sigma=1)})
     with outline(file) as given:
         assert open_source(**given).table.columns == ("emp",)

@@ -225,7 +225,9 @@ def test_mistakes_are_reported(given, error, subject, tmp_path):
     assert not path.exists()
 
 
-@pytest.mark.parametrize(("name", "message"), [("a.csv", "path must end in .parquet"), ("none/a.parquet", "folder")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("a.csv", "path must be a path that ends in .parquet"), ("none/a.parquet", "folder")]
+)
 def test_a_path_that_cannot_be_written_is_refused(name, message, tmp_path):
     with pytest.raises(ss.ParameterError, match=message):
         ss.datasets.write_establishments(tmp_path / name, 100, 3)

@@ -250,7 +250,7 @@ def test_what_is_published_says_which_moments_are_missing(d, estimator):
         assert np.isfinite(found[["x_low", "x_high"]].to_numpy(float)).all()
         assert not np.isnan(found[["x_mean_se", "x_mean_low", "x_mean_high"]].to_numpy()).any()
     if d < 2:
-        with refused(ss.ParameterError, "column", code="value"):
+        with refused(ss.ParameterError, "column 'x'", code="biased"):
             made.unbiased_variance("x")
 
 

@@ -171,7 +171,7 @@ def test_mutated_plans(base, tmp_path):
             {"keys": 'file = "keys.csv"\n[release]\npartition = "k"', "ledger": 'path = "part.ledger"'},
             ss.CapError,
             "cap",
-            (),
+            ("ledger", "caps", "x"),
         ),
         (
             {"ledger": 'path = "firms.ledger"', "output": 'folder = "nofolder/out"'},
@@ -182,7 +182,12 @@ def test_mutated_plans(base, tmp_path):
         ({"output": 'folder = "exists"'}, ss.ParameterError, "exists", ()),
         ({"output": 'folder = "beside"'}, ss.ParameterError, "exists", ()),
         ({"output": 'folder = "broken"'}, ss.ParameterError, "exists", ()),
-        ({"sums": SUMS[12], "reading": 'protect = "k"'}, ss.ParameterError, None, None),
+        (
+            {"sums": SUMS[12], "reading": 'protect = "k"'},
+            ss.ParameterTypeError,
+            "not-numbers",
+            ("tables", "t", "quantiles"),
+        ),
         (
             {"sums": SUMS[13], "output": 'folder = "out"\nreport = "x.html"'},
             ss.ParameterError,

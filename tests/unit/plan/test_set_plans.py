@@ -171,8 +171,8 @@ def test_a_plan_with_several_tables(plan_file, tmp_path):
         ('levels = ["sector"]', "", 'column = "naics3"', "needs the levels"),
         ("[ledger]", '[keys]\ncross = { county = ["01001"] }\n\n[ledger]', "[keys]", "there is no such field"),
         ("[tables.industries.sums.emp]", "[tables.industries.sums.naics3]", "sums.naics3]", "naics3"),
-        ('by = ["state"]', 'by = ["region"]', 'by = ["region"]', "names 'region'"),
-        ('levels = ["sector"]', 'levels = ["state"]', "", "'state' twice"),
+        ('by = ["state"]', 'by = ["region"]', 'by = ["region"]', "is by 'region'"),
+        ('levels = ["sector"]', 'levels = ["state"]', "", "levels with different names"),
         (
             "[tables.nation]",
             '[tables.p]\nquantiles = "emp"\nloss = 1\n[tables.nation]\nby = ["state"]',

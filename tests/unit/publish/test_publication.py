@@ -61,7 +61,7 @@ def test_labels_steps_and_rules():
         ({"codes": {"state": {"01": ""}}}, "codes['state']['01']", "empty"),
         ({"codes": {"state": "x.csv"}}, "codes['state']", "type"),
         ({"rounding": 0}, "rounding", "value"),
-        ({"rounding": {"pay": 0.1}}, "rounding", "value"),
+        ({"rounding": {"pay": 0.1}}, "rounding", "precision"),
         ({"cv_limits": [33.3, 16.5]}, "cv_limits", "value"),
         ({"cv_limits": [16.55, 33.3]}, "cv_limits", "value"),
         ({"cv_limits": [float("nan"), 33.3]}, "cv_limits", "value"),

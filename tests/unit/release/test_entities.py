@@ -138,9 +138,9 @@ def test_sizes_of_entities():
     assert named.describe("count") == "1 record (small)"
     assert other.describe("count") == "4 records (largest)"
     assert sizes_in("count", [named, other]) == (named, other)
-    with refused(ss.ParameterError, "sizes: 'largest'", code="value"):
+    with refused(ss.ParameterError, "sizes: 'largest'", code="unknown-column"):
         read_sizes([{"name": "largest", "size": 2, "count": 3}], ["emp"])
-    with refused(ss.ParameterError, "sizes: 'largest'", code="value"):
+    with refused(ss.ParameterError, "sizes: 'largest'", code="missing"):
         read_sizes({"largest": {"emp": 2}}, ["emp", "count"])
     with refused(ss.ParameterError, "sizes: 'largest'", code="value"):
         read_sizes([{"name": "small", "size": 2, "count": 2}, {"name": "largest", "size": 9}], ["emp", "count"])

@@ -123,7 +123,7 @@ def test_everything_is_marked_confidential(tmp_path):
     text = path.read_text(encoding="utf-8")
     for words in ("CONFIDENTIAL: never publish this report", "TEXSA", "NEVADA", "outside the keys"):
         assert words in text
-    with refused(ss.ParameterError, code="value"):
+    with refused(ss.ParameterError, code="exists"):
         found.report(path)
     assert found.report(path, overwrite=True) == path
 

@@ -44,8 +44,8 @@ def test_fitting_records(tmp_path):
     [
         ({"x": pa.array([1.0, 20, 300])}, "changed", ("columns", "x", "on_grid")),
         ({"y": pa.array([1, 2, 3])}, "changed", ("columns", "y", "on_grid")),
-        ({"x": pa.array(["1", "20", "300"])}, "type", None),
-        ({"x": pa.array([True, False, True])}, "type", None),
+        ({"x": pa.array(["1", "20", "300"])}, "not-numbers", None),
+        ({"x": pa.array([True, False, True])}, "not-numbers", None),
         ({"x": None}, "unknown-column", ("tables", "table", "sums", "x")),
         ({"k": None}, "unknown-column", ("tables", "table", "keys")),
         ({"k": pa.array([1, 2, 3])}, None, ("tables", "table", "keys")),
@@ -105,8 +105,8 @@ def change_table(*path):
         (change("accounting", "loose"), (), "value"),
         (change("accounting", "tight"), (), "policy"),
         (change("policy", 3, {"filtered": False}), (), "value"),
-        (change_table("where", "nope > 1"), ("tables", "table", "where"), "value"),
-        (change_table("derived", {"z": "sum(x)"}), ("tables", "table", "derive"), "value"),
+        (change_table("where", "nope > 1"), ("tables", "table", "where"), "unknown-column"),
+        (change_table("derived", {"z": "sum(x)"}), ("tables", "table", "derive"), "many-rows"),
     ],
 )
 def test_changed_facts(tmp_path, changed, place, code):

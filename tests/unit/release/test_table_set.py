@@ -157,7 +157,7 @@ def test_refused_as_a_whole(tmp_path):
     twice = ss.Request({"a": CELLS, "b": ss.Sums({"emp": POLYLOG}, keys=KINDS)})
     assert session.preview(ss.Request({"a": CELLS})).refusal is None
     assert isinstance(session.preview(twice).refusal, ss.CapError)
-    with refused(ss.CapError, "", code="cap"):
+    with refused(ss.CapError, "the cap on 'emp'", code="cap"):
         session.release(twice)
     assert [entry["kind"] for entry in session.ledger.history()] == ["created", "attempt"]
     assert session.spent.releases == 0
@@ -185,7 +185,7 @@ def test_what_cannot_be_derived_fails_before_the_charge(tmp_path, table, words):
         session.release(ss.Request({"cells": table, "total": ss.Rollup("cells")}))
     assert [entry["kind"] for entry in session.ledger.history()] == ["created"]
     missing = ss.Hierarchy("state", {"region": {"IA": "middle"}})
-    with refused(ss.ParameterError, "table 'regions'", code="value"):
+    with refused(ss.ParameterError, "table 'regions'", code="missing"):
         session.release(ss.Request({"cells": CELLS, "regions": ss.Rollup("cells", "region")}, [missing]))
 
 
@@ -323,7 +323,7 @@ def test_files_of_several_tables(session, tmp_path):
 def test_all_files_or_none(session, tmp_path):
     found = session.release(several())
     (tmp_path / "nation.parquet").write_text("mine")
-    with refused(ss.ParameterError, code="value"):
+    with refused(ss.ParameterError, code="exists"):
         found.to_parquet(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["nation.parquet"]
     found.to_parquet(tmp_path, overwrite=True)

@@ -30,7 +30,7 @@ def test_a_ledger_with_tight_caps(tmp_path):
     for _ in range(2):
         release = session.sum({"emp": NOISE}, keys=KEYS)
     assert release.policy == ss.RecordPolicy((("emp", tight),))
-    with refused(ss.CapError, "", code="cap"):
+    with refused(ss.CapError, "the cap on 'emp'", code="cap"):
         session.sum({"emp": NOISE}, keys=KEYS)
     with ss.Ledger(path) as ledger:
         assert ledger.caps == {"emp": 2 * tight}

@@ -347,7 +347,7 @@ def test_files_are_not_lost(release, tmp_path):
 
 
 def test_wrong_arguments(release, tmp_path):
-    with pytest.raises(ss.ParameterError, match=r"must end in \.html"):
+    with refused(ss.ParameterError, "path"):
         release.report(tmp_path / "report.pdf")
     with refused(ss.ParameterTypeError, "spent", code="type"):
         release.report(tmp_path / "r.html", spent=1.0)
