@@ -442,8 +442,8 @@ def test_groups_that_belong_to_one_key_are_added_up(monkeypatch):
     rows = [("TX", 3, 1.5, Decimal("2.25")), ("TX", 2**62, 1e9, Decimal("-1.01")), ("Ä", 2**62, -1e16, Decimal(7))]
     query = {"kind": "text", "nulls": "error", "negatives": "error", "mechanism": TINY, "unit": 1, "where": None}
     whole = outcome(as_arrow, query, rows)
-    real = bound_module.progress.run
-    monkeypatch.setattr(bound_module.progress, "run", lambda asked, label: split(real(asked, label)))
+    real = bound_module.engines.run
+    monkeypatch.setattr(bound_module.engines, "run", lambda asked, label: split(real(asked, label)))
     assert outcome(as_arrow, query, rows) == whole
     monkeypatch.setattr(sums_module, "accumulated", overwritten)
     assert outcome(as_arrow, query, rows) != whole
