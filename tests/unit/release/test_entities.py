@@ -142,7 +142,7 @@ def test_sizes_of_entities():
         read_sizes([{"name": "largest", "size": 2, "count": 3}], ["emp"])
     with refused(ss.ParameterError, "sizes: 'largest'", code="missing"):
         read_sizes({"largest": {"emp": 2}}, ["emp", "count"])
-    with refused(ss.ParameterError, "sizes: 'largest'", code="value"):
+    with refused(ss.ParameterError, "sizes: 'largest'", code="not-largest"):
         read_sizes([{"name": "small", "size": 2, "count": 2}, {"name": "largest", "size": 9}], ["emp", "count"])
 
 
