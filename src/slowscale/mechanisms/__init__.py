@@ -19,11 +19,13 @@ from slowscale.mechanisms.arsinh_normal import ArsinhNormal  # noqa: I001
 from slowscale.mechanisms.from_policy import FromPolicy
 from slowscale.mechanisms.roots import Root
 from slowscale.mechanisms.logs import Log
+from slowscale.mechanisms.arsinh import Arsinh
 from slowscale.mechanisms.user_given import Transformation
 
 __all__ = [
     "REGISTRY",
     "AdditiveMechanism",
+    "Arsinh",
     "ArsinhNormal",
     "Comparison",
     "Crossover",

@@ -11,9 +11,10 @@ from scipy import special
 from slowscale.core.families import LogFamily
 from slowscale.core.formulas import log1p_ratio
 from slowscale.core.parameters import Array
+from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.mechanisms.power_sums import upper_exponential_sums
-from slowscale.mechanisms.transformation import TransformationMechanism, check_estimator
-from slowscale.policy import LogPolicy, Policy
+from slowscale.mechanisms.transformation import TransformationMechanism
+from slowscale.policy import LogPolicy
 from slowscale.sampling.samplers import Lift, Number
 
 
@@ -21,25 +22,38 @@ from slowscale.sampling.samplers import Lift, Number
 class Log(LogFamily, TransformationMechanism):
     """The log transformation (Corollary log_transform): the error grows in proportion to the sum.
 
+    `noise` is "gaussian" or "laplace", or additive noise of scale 1; sigma is its scale. With Laplace noise, the mean
+    estimate exists for sigma < 1, and has a variance for sigma < 1/2. The estimator is "mean" where it exists and has a
+    variance, and otherwise "median".
+
     >>> m = Log(sigma=1)
     >>> [round(end) for end in m.prediction_interval(1000)]
     [85, 4309]
     """
 
     kind = "log"
-    words = "The sum is transformed by a logarithm, Gaussian noise is added, and the result is transformed back."
+    words = "The sum is transformed by a logarithm, noise is added, and the result is transformed back."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"log": {}}
     _free = ("sigma", "a")
 
-    estimator: str = "mean"
+    noise: str | AdditiveMechanism = "gaussian"
+    estimator: str | None = None
 
     def _check(self) -> None:
-        check_estimator(self.estimator)
+        self._check_noise()
 
     @property
-    def policy(self) -> Policy:
-        """(ln(Δ + a) − ln a)²/(2σ²)."""
-        return LogPolicy(sigma=self.sigma, a=self.a)
+    def _no_mean(self) -> str | None:
+        if self._is_laplace and self.sigma >= 1:
+            return "with Laplace noise of scale 1 or more, the logarithm has no such estimator"
+        return super()._no_mean
+
+    @property
+    def _no_variance(self) -> bool:
+        return self._is_laplace and self.sigma >= 0.5
+
+    def _gaussian_policy(self, sigma: float) -> LogPolicy:
+        return LogPolicy(sigma=sigma, a=self.a)
 
     def _transform(self, q: Array) -> Array:
         return math.log(self.a) + self._height(q)
@@ -54,20 +68,36 @@ class Log(LogFamily, TransformationMechanism):
     def _exact_transform(self, q: Number, lift: Lift) -> Number:
         return (q + self.a).log()
 
-    def _exact_estimate(self, v: Number, lift: Lift) -> Number:
-        if self.estimator == "median":
-            return self._exact_inverse(v, lift)
+    def _slopes(self, v: Array) -> tuple[Array, Array]:
+        grown = np.exp(v)
+        return grown, grown
+
+    def _exact_slopes(self, v: Number, lift: Lift) -> tuple[Number, Number]:
+        grown = v.exp()
+        return grown, grown
+
+    @property
+    def _floor_slope(self) -> float:  # type: ignore[override]
+        return self.a
+
+    def _exact_gaussian_estimate(self, v: Number, lift: Lift) -> Number:
         return (v - lift(self.sigma) * self.sigma * 0.5).exp() - self.a
 
     def _exact_inverse(self, v: Number, lift: Lift) -> Number:
         return v.exp().max(lift(self.a)) - self.a
 
-    def _mean_estimate(self, v: Array) -> Array:
+    def _gaussian_estimate(self, v: Array) -> Array:
         with np.errstate(over="ignore"):
             return np.asarray(np.exp(v - self.sigma * self.sigma / 2) - self.a)
 
     def _std(self, q: Array) -> Array:
-        if self.estimator == "median":
+        if self._by_operator and not self._no_variance:
+            # The mean of (2b² + b⁴)·e^(2v) above ln a, where v is Laplace around ln(q + a), and of b²a² below.
+            b, depth = self.sigma, self._height(q)
+            grown = 1 / (1 - 2 * b) - np.expm1(-(2 + 1 / b) * depth) / (1 + 2 * b)
+            fallen = (self.a / (q + self.a)) ** 2 * np.exp(-depth / b)
+            return np.asarray((q + self.a) * b * np.sqrt((1 + b * b / 2) * grown + fallen / 2))
+        if self.estimator == "median" or not self._is_gaussian:
             return super()._std(q)
         square = np.float64(self.sigma) ** 2
         with np.errstate(over="ignore"):
@@ -77,6 +107,8 @@ class Log(LogFamily, TransformationMechanism):
         # The error is (q + a)·(Y − 1) with a lognormal variable Y of mean 1.
         if self.estimator == "median":
             return None
+        if self._is_laplace:
+            return super()._summed_cumulants(v, groups, counts, miss)
         with np.errstate(over="ignore", invalid="ignore"):
             second, fourth = upper_exponential_sums(v, groups, counts, (2, 4), self.sigma, miss)
             grown = np.expm1(np.float64(self.sigma) ** 2)
@@ -85,7 +117,7 @@ class Log(LogFamily, TransformationMechanism):
             return grown * second, grown**3 * (w**3 + 3 * w**2 + 6 * w + 6) * fourth
 
     def _moments(self, q: Array) -> tuple[Array, Array]:
-        if self.estimator == "mean" or self.sigma < 1:
+        if self.estimator == "mean" or self.sigma < 1 or not self._is_gaussian:
             return super()._moments(q)
         # Moments of a lognormal variable truncated at 0, as in the Black-Scholes formula, divided by `growth`.
         square, start = np.float64(self.sigma) ** 2, self._height(q) / self.sigma
@@ -97,7 +129,7 @@ class Log(LogFamily, TransformationMechanism):
         return growth * mean - q, growth * np.sqrt(moment - mean**2)
 
     def _variance_estimate(self, v: Array) -> Array:
-        if self.estimator == "median":
+        if self.estimator == "median" or self._is_laplace:
             return super()._variance_estimate(v)
         with np.errstate(over="ignore"):
             square = np.float64(self.sigma) ** 2

@@ -1,4 +1,4 @@
-"""Integrals over the Gaussian noise of a transformation mechanism, for estimators that have no closed form."""
+"""Integrals over the noise of a transformation mechanism, for estimators that have no closed form."""
 
 import math
 from collections.abc import Callable
@@ -8,6 +8,7 @@ import numpy as np
 from scipy import special
 
 from slowscale.core.parameters import Array
+from slowscale.noise import SymmetricNoise
 
 # How many standard deviations of the noise are integrated over on each side.
 QUADRATURE_SPAN = 45
@@ -48,13 +49,69 @@ def error_moments(error: Callable[[Array, Array], Array], q: Array, kink: Array)
     return mean, spread
 
 
+# Both tails of any noise are integrated over y = −ln P(Z > z), from ln 2 at z = 0: panels that shrink towards 0, where
+# estimators may have a singularity, and then grow. Beyond the last end lies less than 1e-290 of the noise.
+PANELS = math.log(2) + np.concatenate(
+    [[0.0], 2.0 ** np.array([-24, -16, -12, -8, -6, -4, -2, 0, 1, 2, 3, 4, 5, 6, 7, 9.3])]
+)
+NODES_PER_PANEL, DEEPEST = 24, 690.0
+
+
+@cache
+def _tail_rule() -> tuple[Array, Array]:
+    """Return values of y and their weights, which include the density e^(−y)."""
+    x, w = special.roots_legendre(NODES_PER_PANEL)
+    width = np.diff(PANELS)[:, None]
+    y = PANELS[:-1, None] + width * (x + 1) / 2
+    return y.ravel(), (np.exp(-y) * width * w / 2).ravel()
+
+
+def tail_moments(
+    error: Callable[[Array, Array], Array], q: Array, noise: SymmetricNoise, kink: Array
+) -> tuple[Array, Array]:
+    """Return the mean and the mean square of error(q, Z), for any noise Z.
+
+    The error must be a smooth function of Z, except for a kink or a jump at Z = `kink` <= 0, one per q.
+    """
+    y, weights = _tail_rule()
+    depth = y - PANELS[0]
+    right, dense = noise.isf(np.exp(-y)), weights * np.exp(depth)
+    place = np.minimum(-noise.logsf(-kink), PANELS[-1]) - PANELS[0]  # how deep in the left tail the kink lies
+    mean, square = np.empty_like(q), np.empty_like(q)
+    for start in range(0, q.size, ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        at = place[rows, None]
+        # From 0 to the kink, with panels that shrink towards the kink; and beyond the kink.
+        inside, beyond = at * (1 - depth / (PANELS[-1] - PANELS[0])), np.minimum(at + depth, DEEPEST)
+        left = -noise.isf(np.exp(-PANELS[0] - np.concatenate([inside, beyond], 1)))
+        z = np.concatenate([np.broadcast_to(right, inside.shape), left], 1)
+        mass = np.concatenate(
+            [
+                np.broadcast_to(weights, inside.shape),
+                dense * np.exp(-inside) * (at / (PANELS[-1] - PANELS[0])),
+                dense * np.exp(-beyond),
+            ],
+            1,
+        )
+        with np.errstate(all="ignore"):
+            found = error(q[rows, None], z)
+            mean[rows] = (found * mass).sum(1)
+            square[rows] = (found * found * mass).sum(1)
+    return mean, square
+
+
 def exact_coverage(
-    estimate: Callable[[Array], Array], ends: Array, v: Array, sigma: float, low: Array, high: Array
+    estimate: Callable[[Array], Array],
+    ends: Array,
+    v: Array,
+    noise: SymmetricNoise,
+    low: Array,
+    high: Array,
 ) -> Array:
-    """Return P(low <= estimate(v + σN) <= high) for an estimator that is monotone between neighbouring `ends`.
+    """Return P(low <= estimate(v + Z) <= high) for an estimator that is monotone between neighbouring `ends`.
 
     `ends` has one row per v. Between two ends, the estimates within [low, high] come from one interval of the noise.
-    The ends of that interval are found by root search, and the normal probabilities of all intervals are added.
+    The ends of that interval are found by root search, and the probabilities of all intervals are added.
     """
     total = np.zeros_like(v)
     for left, right in zip(ends.T[:-1], ends.T[1:], strict=True):
@@ -64,7 +121,7 @@ def exact_coverage(
             ends_of = left[some], right[some]
             start = _edge(estimate, *ends_of, at_left[some], low[some], high[some])
             stop = _edge(estimate, *ends_of, at_right[some], low[some], high[some], last=True)
-            total[some] += special.ndtr((stop - v[some]) / sigma) - special.ndtr((start - v[some]) / sigma)
+            total[some] += noise.cdf(stop - v[some]) - noise.cdf(start - v[some])
     return total
 
 

@@ -17,6 +17,7 @@ from slowscale.policy.combination import MaxPolicy, SumPolicy, TanhPolicy, Times
 from slowscale.policy.families import (
     ArsinhNormalPolicy,
     ConstantPolicy,
+    LaplacePolicy,
     PointsPolicy,
     PolylogPolicy,
     PowerPolicy,
@@ -25,6 +26,8 @@ from slowscale.policy.families import (
 )
 from slowscale.policy.tight import Certificate, TightPolicy
 from slowscale.policy.transforming import (
+    ArsinhPolicy,
+    ComposedPolicy,
     LogPolicy,
     RootPolicy,
     TransformationPolicy,
@@ -37,9 +40,12 @@ __all__ = [
     "PURE",
     "ZCDP",
     "ArsinhNormalPolicy",
+    "ArsinhPolicy",
     "Certificate",
+    "ComposedPolicy",
     "ConstantPolicy",
     "Function",
+    "LaplacePolicy",
     "LogPolicy",
     "MaxPolicy",
     "PointsPolicy",

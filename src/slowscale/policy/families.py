@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from slowscale.core.errors import ParameterError
-from slowscale.core.families import ArsinhNormalFamily, PointsFamily, PolylogFamily, PowerFamily, SplittingFamily
+from slowscale.core.families import (
+    ArsinhNormalFamily,
+    PointsFamily,
+    PolylogFamily,
+    PowerFamily,
+    Scale,
+    SplittingFamily,
+)
 from slowscale.core.formulas import polylog_rise, power
 from slowscale.core.parameters import Array, lazy, real
 from slowscale.noise.arsinh import largest_rise
@@ -88,6 +95,30 @@ class RankPolicy(ConstantPolicy):
     def by_rank(self) -> bool:
         """True: a change of the record's value changes ranks."""
         return True
+
+
+@dataclass(frozen=True)
+class LaplacePolicy(Scale, Policy):
+    """x + e^(−x) − 1 with x = Δ/σ: the tight PRzCDP policy of Laplace noise, exact.
+
+    It is the Kullback–Leibler divergence, the limit α → 1. With α = 1/2 + s, the Rényi divergence of order α is
+    (ln F(s²) − ln F(1/4))/(α − 1) with F(u) = cosh(√u·x) + sinh(√u·x)/(2√u), and α·(α − 1) = s² − 1/4. F is an entire
+    function of order 1/2 whose zeros are the eigenvalues, with their signs changed, of −y'' = λy with y'(0) = y(0)/2
+    and y(x) = 0. They are real, and negative, because F > 0 on [0, ∞). So F is a product of factors 1 + u/λ, its
+    logarithm is concave, and the slope d_α/α falls as α rises.
+    """
+
+    kind = "laplace"
+
+    def _loss(self, influence: Array) -> Array:
+        x = influence / self.sigma
+        with np.errstate(over="ignore", invalid="ignore"):
+            series = x * x * (1 / 2 - x * (1 / 6 - x * (1 / 24 - x * (1 / 120 - x * (1 / 720 - x / 5040)))))
+            return np.where(x < 0.01, series, x + np.expm1(-x))
+
+    def formula(self, x: Formula = INFLUENCE) -> Formula:
+        """Return P(x) as a tree."""
+        return tree.LaplaceShift(x if self.sigma == 1 else Quotient(x, self.sigma))
 
 
 class _PurePolicy(Policy):

@@ -4,12 +4,14 @@ from fractions import Fraction
 
 from slowscale.policy.tree import (
     Absolute,
+    Arsinh,
     Call,
     Difference,
     Disjoint,
     Formula,
     HalfSquare,
     KthRoot,
+    LaplaceShift,
     LargestRise,
     Logarithm,
     Max,
@@ -31,7 +33,7 @@ from slowscale.policy.tree import (
 )
 
 # The nodes that are losses, or combinations of losses.
-LossNode = HalfSquare | LargestRise | Tanh | Times | Sum | Pieces | Max | Min | Tabulated
+LossNode = HalfSquare | LaplaceShift | LargestRise | Tanh | Times | Sum | Pieces | Max | Min | Tabulated
 
 
 def number(x: float) -> str:
@@ -64,6 +66,8 @@ def text(formula: Formula) -> str:
             return text(base) if k == 1 else f"{_atom(base)}^(1/{k})"
         case Logarithm(base):
             return f"ln({text(base)})"
+        case Arsinh(base):
+            return f"arsinh({text(base)})"
         case Absolute(base):
             return f"|{text(base)}|"
         case RoundedUp(base, step):
@@ -82,6 +86,8 @@ def _text_of_loss(formula: LossNode) -> str:
             return f"{_atom(base)}{_squared_root(k)} / (2·{number(sigma)}²)"
         case HalfSquare(rise, sigma):
             return f"{_atom(rise)}² / (2·{number(sigma)}²)"
+        case LaplaceShift(base):
+            return f"x + e^(−x) − 1 with x = {text(base)}"
         case LargestRise(base, scale, shape):
             ratio = f"z/{number(scale)}"
             curve = f"arsinh({ratio})² / (2·{number(shape)}²) + ln(1 + ({ratio})²) / 2"
@@ -91,8 +97,8 @@ def _text_of_loss(formula: LossNode) -> str:
         case Times(count, loss):
             return f"{count}·({text(loss)})"
         case Sum(terms):
-            # A term that defines ε or ψ needs brackets, to show where the definition ends.
-            defines = [contains(term, Tanh) or contains(term, LargestRise) for term in terms]
+            # A term that defines ε, ψ or x needs brackets, to show where the definition ends.
+            defines = [any(contains(term, node) for node in (Tanh, LargestRise, LaplaceShift)) for term in terms]
             written = zip(map(text, terms), defines, strict=True)
             return " + ".join(f"({term})" if bracketed else term for term, bracketed in written)
         case Pieces(_, ends, parts):
@@ -154,6 +160,8 @@ def latex(formula: Formula) -> str:
             return latex(base) if k == 1 else f"\\sqrt[{k}]{{{latex(base)}}}"
         case Logarithm(base, tall):
             return f"\\ln\\left({latex(base)}\\right)" if tall else f"\\ln({latex(base)})"
+        case Arsinh(base):
+            return f"\\operatorname{{arsinh}}\\left({latex(base)}\\right)"
         case Absolute(base):
             return f"\\left|{latex(base)}\\right|"
         case RoundedUp(base, step):
@@ -172,6 +180,8 @@ def _latex_of_loss(formula: LossNode) -> str:
             return f"\\frac{{{_latex_atom(base)}^{{{Fraction(2, k)}}}}}{{2 \\cdot {number(sigma)}^2}}"
         case HalfSquare(rise, sigma):
             return f"\\frac{{{_latex_atom(rise)}^2}}{{2 \\cdot {number(sigma)}^2}}"
+        case LaplaceShift(base):
+            return f"x + e^{{-x}} - 1 \\text{{ with }} x = {latex(base)}"
         case LargestRise(base, scale, shape):
             ratio = f"z/{number(scale)}"
             normal = f"\\frac{{\\operatorname{{arsinh}}({ratio})^2}}{{2 \\cdot {number(shape)}^2}}"

@@ -14,11 +14,13 @@ from markupsafe import Markup
 from slowscale.policy import Policy
 from slowscale.policy.tree import (
     Absolute,
+    Arsinh,
     Call,
     Difference,
     Formula,
     HalfSquare,
     KthRoot,
+    LaplaceShift,
     LargestRise,
     Logarithm,
     Max,
@@ -90,6 +92,8 @@ def row(formula: Formula) -> Row:
             return row(base) if k == 1 else [f"<mroot>{_group(row(base))}<mn>{k}</mn></mroot>"]
         case Logarithm(base, tall):
             return ["<mi>ln</mi>", *([_fenced(ROUND, row(base))] if tall else [OPEN, *row(base), CLOSE])]
+        case Arsinh(base):
+            return ["<mi>arsinh</mi>", _fenced(ROUND, row(base))]
         case Absolute(base):
             return [_fenced(BARS, row(base))]
         case RoundedUp(base, step):
@@ -109,6 +113,10 @@ def _loss_row(formula: Formula) -> Row:
             return [_fraction(_raised(_atom(base), _group([power])), _twice_squared(sigma))]
         case HalfSquare(rise, sigma):
             return [_fraction(_raised(_atom(rise), TWO), _twice_squared(sigma))]
+        case LaplaceShift(base):
+            shift = "<mi>x</mi>"
+            fallen = f"<msup><mi>e</mi><mrow>{MINUS}{shift}</mrow></msup>"
+            return [shift, PLUS, fallen, MINUS, "<mn>1</mn>", WITH, shift, EQUALS, *row(base)]
         case LargestRise(base, scale, shape):
             ratio = [Z, SLASH, *_number(scale)]
             tails = [*_raised(["<mi>arsinh</mi>", _fenced(ROUND, ratio)], TWO)]
