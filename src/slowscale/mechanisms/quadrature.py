@@ -49,21 +49,17 @@ def error_moments(error: Callable[[Array, Array], Array], q: Array, kink: Array)
     return mean, spread
 
 
-# Both tails of any noise are integrated over y = −ln P(Z > z), from ln 2 at z = 0: panels that shrink towards 0, where
-# estimators may have a singularity, and then grow. Beyond the last end lies less than 1e-290 of the noise.
-PANELS = math.log(2) + np.concatenate(
-    [[0.0], 2.0 ** np.array([-24, -16, -12, -8, -6, -4, -2, 0, 1, 2, 3, 4, 5, 6, 7, 9.3])]
-)
-NODES_PER_PANEL, DEEPEST = 24, 690.0
+# Both tails of any noise are integrated over depths y = −ln(2·P(Z > z)), from 0 at z = 0. Panels shrink towards 0, where
+# an estimator may have a singularity. Beyond the deepest panel lies less than 1e-270 of the noise.
+PANELS = np.concatenate([[0.0], 2.0 ** np.array([-24, -16, -12, -8, -6, -4, -2, 0, 1, 2, 3, 4, 5, 6, 7, 9.3])])
+NODES_PER_PANEL = 24
 
 
 @cache
 def _tail_rule() -> tuple[Array, Array]:
-    """Return values of y and their weights, which include the density e^(−y)."""
+    """Return places and widths of nodes within panels from 0 to 1."""
     x, w = special.roots_legendre(NODES_PER_PANEL)
-    width = np.diff(PANELS)[:, None]
-    y = PANELS[:-1, None] + width * (x + 1) / 2
-    return y.ravel(), (np.exp(-y) * width * w / 2).ravel()
+    return (x + 1) / 2, w / 2
 
 
 def tail_moments(
@@ -73,30 +69,28 @@ def tail_moments(
 
     The error must be a smooth function of Z, except for a kink or a jump at Z = `kink` <= 0, one per q.
     """
-    y, weights = _tail_rule()
-    depth = y - PANELS[0]
-    right, dense = noise.isf(np.exp(-y)), weights * np.exp(depth)
-    place = np.minimum(-noise.logsf(-kink), PANELS[-1]) - PANELS[0]  # how deep in the left tail the kink lies
-    mean, square = np.empty_like(q), np.empty_like(q)
+    places, widths = _tail_rule()
+    deepest = PANELS[-1]
+    kinks = np.minimum(-noise.logsf(-kink) - math.log(2), deepest)  # how deep in the left tail they lie
+    mean, square = np.zeros_like(q), np.zeros_like(q)
     for start in range(0, q.size, ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
-        at = place[rows, None]
-        # From 0 to the kink, with panels that shrink towards the kink; and beyond the kink.
-        inside, beyond = at * (1 - depth / (PANELS[-1] - PANELS[0])), np.minimum(at + depth, DEEPEST)
-        left = -noise.isf(np.exp(-PANELS[0] - np.concatenate([inside, beyond], 1)))
-        z = np.concatenate([np.broadcast_to(right, inside.shape), left], 1)
-        mass = np.concatenate(
-            [
-                np.broadcast_to(weights, inside.shape),
-                dense * np.exp(-inside) * (at / (PANELS[-1] - PANELS[0])),
-                dense * np.exp(-beyond),
-            ],
-            1,
-        )
-        with np.errstate(all="ignore"):
-            found = error(q[rows, None], z)
-            mean[rows] = (found * mass).sum(1)
-            square[rows] = (found * found * mass).sum(1)
+        half = kinks[rows, None] / 2
+        near = np.minimum(PANELS, half)  # from 0 half-way to the kink, and from the kink half-way to 0
+        for side, edges in (
+            (1, np.broadcast_to(PANELS, near.shape)),
+            (-1, near),
+            (-1, 2 * half - near[:, ::-1]),
+            (-1, np.minimum(2 * half + PANELS, deepest)),
+        ):
+            wide = np.diff(edges, axis=1)[:, :, None]
+            depth = (edges[:, :-1, None] + wide * places).reshape(len(edges), -1)
+            mass = (wide * widths).reshape(len(edges), -1) * np.exp(-depth) / 2
+            with np.errstate(all="ignore"):
+                found = error(q[rows, None], side * noise.isf(np.exp(-depth) / 2))
+                found = np.where(mass == 0, 0.0, found)
+                mean[rows] += (found * mass).sum(1)
+                square[rows] += (found * found * mass).sum(1)
     return mean, square
 
 
