@@ -2,13 +2,15 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from slowscale.core.families import ArsinhFamily
 from slowscale.core.parameters import Array
 from slowscale.mechanisms.additive import AdditiveMechanism
-from slowscale.mechanisms.transformation import TransformationMechanism
+from slowscale.mechanisms.drawing import fine_step
+from slowscale.mechanisms.transformation import ROUNDOFF, TransformationMechanism
 from slowscale.policy import ArsinhPolicy
 from slowscale.sampling.samplers import Lift, Number
 
@@ -102,6 +104,15 @@ class Arsinh(ArsinhFamily, TransformationMechanism):
         if self._no_variance:
             return math.inf, math.inf
         return 2 * square * (1 - square) ** 2 / (1 - 4 * square), (2 * square + square**2) / (1 - 4 * square)
+
+    def _summed_cumulants(self, v: Array, groups: Any, counts: Array, miss: Array) -> tuple[Array, Array] | None:
+        if self.estimator == "median" or self._no_variance:
+            return None
+        # All true sums of a group are at most this large, in either direction, with probability 1 − miss.
+        with np.errstate(over="ignore"):
+            reach = self._noise.isf(miss / counts / 2)[groups] + fine_step(self.sigma)
+            largest = self._std(self._invert(np.abs(v) + reach)) ** 2 * (1 + ROUNDOFF)
+            return np.bincount(groups, largest, counts.size), np.full(counts.size, math.inf)
 
     def _variance_estimate(self, v: Array) -> Array:
         if self.estimator == "median":

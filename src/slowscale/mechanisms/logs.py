@@ -52,6 +52,10 @@ class Log(LogFamily, TransformationMechanism):
     def _no_variance(self) -> bool:
         return self._is_laplace and self.sigma >= 0.5
 
+    @property
+    def _variance_rises(self) -> bool:
+        return not self._no_variance
+
     def _gaussian_policy(self, sigma: float) -> LogPolicy:
         return LogPolicy(sigma=sigma, a=self.a)
 

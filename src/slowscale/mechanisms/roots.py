@@ -59,6 +59,10 @@ class Root(RootFamily, TransformationMechanism):
     def _no_variance(self) -> bool:
         return self._is_laplace and self.a == 0 and 1 < self.k <= 1.5
 
+    @property
+    def _variance_rises(self) -> bool:
+        return self.k == 1 or self.k >= 2
+
     def _gaussian_policy(self, sigma: float) -> RootPolicy:
         return RootPolicy(k=self.k, sigma=sigma, a=self.a)
 

@@ -128,7 +128,7 @@ class TransformationMechanism(Mechanism):
         """Return what proves the tight policy of the noise."""
         return self.added.tight_certificate()
 
-    def _check_noise(self) -> None:
+    def _check_noise(self, functions: bool = False) -> None:
         """Raise unless the noise is known and has the estimator; choose the estimator if none was given."""
         known = isinstance(self.noise, AdditiveMechanism) and not isinstance(self.noise, UnitSplitting)
         if isinstance(self.noise, str) and self.noise in NOISES:
@@ -143,7 +143,7 @@ class TransformationMechanism(Mechanism):
             )
         if self.estimator is None:
             self._set("estimator", "median" if self._no_mean is not None or self._no_variance else "mean")
-        if not callable(self.estimator):
+        if not (functions and callable(self.estimator)):
             check_estimator(self.estimator)
         if self.estimator == "mean" and (why := self._no_mean) is not None:
             raise ParameterError("estimator", f'must not be "mean": {why}', remedy='use "median"', code="no-mean")
@@ -368,7 +368,18 @@ class TransformationMechanism(Mechanism):
         miss
             The probability that a bound of a group may fail.
         """
-        return None
+        if not (self._by_operator and self._variance_rises):
+            return None
+        # All true sums of a group are below these with probability 1 − miss, and the variance rises with the sum.
+        with np.errstate(over="ignore", invalid="ignore"):
+            reach = self._noise.isf(miss / counts)[groups] + fine_step(self.sigma)
+            largest = self._std(self._invert(v + reach)) ** 2 * (1 + ROUNDOFF)
+            return np.bincount(groups, largest, counts.size), np.full(counts.size, math.inf)
+
+    @property
+    def _variance_rises(self) -> bool:
+        """Whether the variance of the mean estimate with Laplace noise is known to rise with the sum."""
+        return False
 
     @overload
     def variance_estimate(self, transformed: Scalar) -> float: ...
@@ -589,7 +600,7 @@ class TransformationMechanism(Mechanism):
         half = self._half_width(level) + MARGIN * np.abs(v)
         with np.errstate(over="ignore"):
             low, high = (self._invert(v + side * half) / float(unit) for side in (-1, 1))
-            low, high = low - MARGIN * np.abs(low), high + MARGIN * np.abs(high)
+            low, high = low * (1 - np.copysign(MARGIN, low)), high * (1 + np.copysign(MARGIN, high))
         last = np.finfo(float).max
         return floors(np.clip(low, max(self._least, -last), last)), ceilings(high)  # an endless interval has a start
 

@@ -60,7 +60,7 @@ class Transformation(TransformationMechanism):
                 raise ParameterTypeError(name, allowed="a function", given=given)
         if not callable(self.estimator) and self.estimator not in ("mean", "median"):
             raise ParameterError("estimator", allowed='"mean", "median" or a function', given=self.estimator)
-        self._check_noise()
+        self._check_noise(functions=True)
         check_concave(self.f, self.a)
         _check_inverse(self.f, self.inverse, self.a, self.sigma, isinstance(self.estimator, str))
         if self.slope is not None and self.bend is not None:

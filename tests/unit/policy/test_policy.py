@@ -221,7 +221,7 @@ def test_the_rounding_of_a_given_function_is_not_understated():
     ("description", "words"),
     [
         ({}, "kind"),
-        ({"kind": "cubic"}, "kind must be one of arsinh normal, constant, log, max"),
+        ({"kind": "cubic"}, "kind must be one of arsinh, arsinh normal, composed"),
         ({"kind": "log", "sigma": 1}, "description of kind 'log' must have the entries sigma, a"),
         ({"kind": "log", "sigma": -1, "a": 1}, "sigma must be a finite number > 0, got -1"),
         ({"kind": "sum", "terms": []}, "terms must be one or more policies"),
