@@ -29,6 +29,7 @@ from slowscale.core.parameters import Domain, domains, tables
 from slowscale.mechanisms import REGISTRY, Mechanism
 from slowscale.mechanisms.base import ESTIMATORS
 from slowscale.mechanisms.calibration import ACCOUNTING, ACCOUNTINGS, CLOSED, LEVEL, TIGHT, charged_policy
+from slowscale.mechanisms.transformation import NOISES
 from slowscale.policy import ConstantPolicy, Policy
 
 if TYPE_CHECKING:
@@ -348,16 +349,17 @@ class HierarchyPlan(PlanPart):
         return Hierarchy(self.column, {level: {"": ""} for level in self.levels or ()})
 
 
-# The mechanisms that a plan can name: all whose parameters are numbers or pairs of numbers, apart from the estimator.
+# The mechanisms that a plan can name: all whose parameters are numbers or pairs of numbers, apart from the
+# noise and the estimator.
 MECHANISMS: dict[str, type[Mechanism]] = {
     kind: cls
     for kind, cls in REGISTRY.items()
-    if {field.name for field in fields(cls)} <= {*domains(cls), *tables(cls), "estimator"}  # type: ignore[arg-type]
+    if {field.name for field in fields(cls)} <= {*domains(cls), *tables(cls), "estimator", "noise"}  # type: ignore[arg-type]
 }
 NUMBER_PARAMETERS = tuple(dict.fromkeys(name for cls in MECHANISMS.values() for name in domains(cls)))
 # The name in plans of each parameter that is a table of pairs, with its description.
 TABLE_PARAMETERS = {table.name: table.doc for cls in MECHANISMS.values() for table in tables(cls).values()}
-PARAMETERS = (*NUMBER_PARAMETERS, *TABLE_PARAMETERS, "estimator")
+PARAMETERS = (*NUMBER_PARAMETERS, *TABLE_PARAMETERS, "noise", "estimator")
 WHOLE_PARAMETERS = {name for cls in MECHANISMS.values() for name, domain in domains(cls).items() if domain.integer}
 LARGEST_INTEGER = 1000  # the limit for parameters that are whole numbers, such as the k of a k-th root
 
@@ -415,6 +417,10 @@ else:
             for name in NUMBER_PARAMETERS
         },
         **{name: (NumberPairs | None, Field(None, description=doc)) for name, doc in TABLE_PARAMETERS.items()},
+        noise=(
+            Literal[tuple(NOISES)] | None,
+            Field(None, description=f"For {WITH_ESTIMATOR}: the noise that is added to the transformed sum."),
+        ),
         estimator=(
             Literal[ESTIMATORS] | None,
             Field(
