@@ -77,7 +77,8 @@ class TransformationMechanism(Mechanism):
         if isinstance(self.noise, str):
             return NOISES[self.noise](sigma=self.sigma)  # type: ignore[call-arg]
         scale = "scale" if "scale" in {f.name for f in fields(self.noise)} else "sigma"
-        return replace(self.noise, **{scale: self.sigma})
+        scaled: AdditiveMechanism = replace(self.noise, **{scale: self.sigma})
+        return scaled
 
     @property
     def _noise(self) -> SymmetricNoise:
@@ -374,7 +375,7 @@ class TransformationMechanism(Mechanism):
         with np.errstate(over="ignore", invalid="ignore"):
             reach = self._noise.isf(miss / counts)[groups] + fine_step(self.sigma)
             largest = self._std(self._invert(v + reach)) ** 2 * (1 + ROUNDOFF)
-            return np.bincount(groups, largest, counts.size), np.full(counts.size, math.inf)
+            return np.bincount(groups, largest, counts.size).astype(float), np.full(counts.size, math.inf)
 
     @property
     def _variance_rises(self) -> bool:

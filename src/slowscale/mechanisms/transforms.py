@@ -132,6 +132,12 @@ class Root(RootFamily, TransformationMechanism):
         return super()._no_mean
 
     @property
+    def _order(self) -> int:
+        """k, where the formulas need a whole number."""
+        assert isinstance(self.k, int)
+        return self.k
+
+    @property
     def _no_variance(self) -> bool:
         return self._is_laplace and self.a == 0 and 1 < self.k <= 1.5
 
@@ -185,7 +191,7 @@ class Root(RootFamily, TransformationMechanism):
     def _hermite(self, v: Any, one: Any) -> Any:
         """σ^k·He_k(v/σ), by the recurrence of the Hermite polynomials scaled by σ."""
         before, now = one, v
-        for n in range(1, self.k):
+        for n in range(1, self._order):
             before, now = now, v * now - before * self.sigma * self.sigma * float(n)
         return now
 
@@ -201,7 +207,7 @@ class Root(RootFamily, TransformationMechanism):
         E[v^m; v >= v0] is the sum over j of C(m, j)·j!·b^j·μ^(m−j)·(1 ± P(j + 1, s))/2, with s = (μ − v0)/b, the
         regularized incomplete gamma function P, and + for even j.
         """
-        k, b, v, depth = self.k, self.sigma, self._transform(q), self._height(q) / self.sigma
+        k, b, v, depth = self._order, self.sigma, self._transform(q), self._height(q) / self.sigma
         total = np.exp(-depth) / 2 * (b * self._floor_slope) ** 2
         for m, factor in ((2 * k - 2, 2 * (b * k) ** 2), (2 * k - 4, (b * b * k * (k - 1)) ** 2)):
             for j in range(m + 1) if factor else ():
@@ -228,14 +234,14 @@ class Root(RootFamily, TransformationMechanism):
             return super()._summed_cumulants(v, groups, counts, miss)
         if self.k > LARGEST_K:
             return None
-        second, fourth = root_cumulants(self.k)
+        second, fourth = root_cumulants(self._order)
         powers = range(1, max(len(second), len(fourth)))
         above = upper_power_sums(v, groups, counts, powers, self.sigma, miss)
         square = self.sigma**2
         with np.errstate(over="ignore"):
             found = [
                 sum(
-                    float(c) * square ** (of * self.k // 2 - m) * (above[m] if m else counts)
+                    float(c) * square ** (of * self._order // 2 - m) * (above[m] if m else counts)
                     for m, c in enumerate(coefficients)
                     if c
                 )
@@ -247,21 +253,21 @@ class Root(RootFamily, TransformationMechanism):
         if self.estimator == "median" or self._is_laplace:
             return super()._variance_estimate(v)
         # Σ C(k, i)²·(k − i)!·σ^(2k)·He_2i(v/σ), in units of max(|v|, σ), so that no single term overflows.
-        unit = np.maximum(np.abs(v), self.sigma)
+        k, unit = self._order, np.maximum(np.abs(v), self.sigma)
         v, square = v / unit, (self.sigma / unit) ** 2
         coefficients = np.exp(self._log_coefficients())
-        total = coefficients[0] * square**self.k
+        total = coefficients[0] * square**k
         before, now = np.ones_like(v), v
-        for n in range(1, 2 * self.k - 1):
+        for n in range(1, 2 * k - 1):
             before, now = now, v * now - n * square * before
             if n % 2:
                 i = (n + 1) // 2
-                total += coefficients[i] * square ** (self.k - i) * now
-        return np.asarray(total * unit ** (2 * self.k))
+                total += coefficients[i] * square ** (k - i) * now
+        return np.asarray(total * unit ** (2 * k))
 
     def _log_coefficients(self) -> Array:
         """ln of C(k, i)²·(k − i)! for i < k."""
-        k, i = self.k, np.arange(self.k)
+        k, i = self._order, np.arange(self._order)
         if k <= 50:  # exact whole numbers, rounded once
             return np.array([math.log(math.comb(k, j) ** 2 * math.factorial(k - j)) for j in range(k)])
         return np.asarray(2 * (special.gammaln(k + 1) - special.gammaln(i + 1)) - special.gammaln(k - i + 1))
@@ -330,7 +336,7 @@ class Log(LogFamily, TransformationMechanism):
         return grown, grown
 
     @property
-    def _floor_slope(self) -> float:  # type: ignore[override]
+    def _floor_slope(self) -> float:
         return self.a
 
     def _exact_gaussian_estimate(self, v: Number, lift: Lift) -> Number:
@@ -486,7 +492,7 @@ class Arsinh(ArsinhFamily, TransformationMechanism):
         with np.errstate(over="ignore"):
             reach = self._noise.isf(miss / counts / 2)[groups] + fine_step(self.sigma)
             largest = self._std(self._invert(np.abs(v) + reach)) ** 2 * (1 + ROUNDOFF)
-            return np.bincount(groups, largest, counts.size), np.full(counts.size, math.inf)
+            return np.bincount(groups, largest, counts.size).astype(float), np.full(counts.size, math.inf)
 
     def _variance_estimate(self, v: Array) -> Array:
         if self.estimator == "median":

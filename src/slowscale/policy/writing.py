@@ -77,7 +77,7 @@ def text(formula: Formula) -> str:
         case HalfSquare(RoundedUp(base, step), sigma):
             return f"{number(per_piece(step, sigma))}·⌈{_factor(base)} / {number(step)}⌉²"
         case HalfSquare(KthRoot(base, k), sigma):
-            squared = {1: "²", 2: ""}.get(k, f"^({root_square(k)})")
+            squared = "²" if k == 1 else "" if k == 2 else f"^({root_square(k)})"
             return f"{_atom(base)}{squared} / (2·{number(sigma)}²)"
         case HalfSquare(rise, sigma):
             return f"{_atom(rise)}² / (2·{number(sigma)}²)"
