@@ -132,6 +132,7 @@ composed_policies = st.builds(
 )
 plain_policies = st.one_of(
     instances(RootPolicy),
+    instances(RootPolicy, k=st.floats(1, 8)),
     instances(LogPolicy),
     instances(LaplacePolicy),
     instances(ArsinhPolicy),

@@ -316,7 +316,9 @@ def presence(mechanism: Mechanism, influence: float) -> Pair:
     transformation = _transforming(mechanism)
     if transformation._is_gaussian:
         return _gaussian(transformation.policy(influence))
-    return _shifted(transformation.added, float(transformation._gaussian_policy(1.0)._rise(np.array([influence]))[0]))
+    with np.errstate(all="ignore"):
+        rise = transformation._gaussian_policy(1.0)._rise(np.array([influence]))
+    return _shifted(transformation.added, float(rise[0]))
 
 
 def _values_pair(mechanism: Mechanism, value: float, other: float) -> Pair:

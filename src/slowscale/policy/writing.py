@@ -82,7 +82,7 @@ def text(formula: Formula) -> str:
         case HalfSquare(rise, sigma):
             return f"{_atom(rise)}² / (2·{number(sigma)}²)"
         case LaplaceShift(base):
-            return f"x + e^(−x) − 1 with x = {text(base)}"
+            return f"u + e^(−u) − 1 with u = {text(base)}"
         case LargestRise(base, scale, shape):
             ratio = f"z/{number(scale)}"
             curve = f"arsinh({ratio})² / (2·{number(shape)}²) + ln(1 + ({ratio})²) / 2"
@@ -92,7 +92,7 @@ def text(formula: Formula) -> str:
         case Times(count, loss):
             return f"{count}·({text(loss)})"
         case Sum(terms):
-            # A term that defines ε, ψ or x needs brackets, to show where the definition ends.
+            # A term that defines ε, ψ or u needs brackets, to show where the definition ends.
             defines = [any(contains(term, node) for node in (Tanh, LargestRise, LaplaceShift)) for term in terms]
             written = zip(map(text, terms), defines, strict=True)
             return " + ".join(f"({term})" if bracketed else term for term, bracketed in written)
@@ -164,7 +164,7 @@ def latex(formula: Formula) -> str:
         case HalfSquare(rise, sigma):
             return f"\\frac{{{_latex_atom(rise)}^2}}{{2 \\cdot {number(sigma)}^2}}"
         case LaplaceShift(base):
-            return f"x + e^{{-x}} - 1 \\text{{ with }} x = {latex(base)}"
+            return f"u + e^{{-u}} - 1 \\text{{ with }} u = {latex(base)}"
         case LargestRise(base, scale, shape):
             ratio = f"z/{number(scale)}"
             normal = f"\\frac{{\\operatorname{{arsinh}}({ratio})^2}}{{2 \\cdot {number(shape)}^2}}"

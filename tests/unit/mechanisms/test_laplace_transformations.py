@@ -141,7 +141,7 @@ def test_policies_are_those_of_the_noise_at_the_rise():
     rise = math.log1p(4e10 / 1e7) / 0.05
     assert m.pure_policy(4e10) == pytest.approx(rise)
     assert m.policy(4e10) == m.tight_policy(4e10) == m.tight_loss(4e10) == pytest.approx(rise + math.expm1(-rise))
-    assert str(ss.Root(k=4, sigma=2, noise="laplace").policy) == "x + e^(−x) − 1 with x = Δ^(1/4) / 2"
+    assert str(ss.Root(k=4, sigma=2, noise="laplace").policy) == "u + e^(−u) − 1 with u = Δ^(1/4) / 2"
     slow = ss.Root(k=2, sigma=3, noise=ss.ArsinhNormal(scale=1, shape=1.5))
     additive = ss.ArsinhNormal(scale=3, shape=1.5)
     assert slow.tight_policy(100) == additive.tight_policy(10)

@@ -59,6 +59,7 @@ FORMS = [
     (RankPolicy(0.25), "0.25", "0.25", "P(x)=0.25"),
     (GAUSSIAN, "Δ² / (2·75²)", r"\frac{\Delta(r)^{2}}{2 \cdot 75^2}", "P(x)=x22·752"),
     (RootPolicy(k=2, sigma=5), "Δ / (2·5²)", r"\frac{\Delta(r)^{1}}{2 \cdot 5^2}", "P(x)=x12·52"),
+    (RootPolicy(k=2.5, sigma=5), "Δ^(0.8) / (2·5²)", r"\frac{\Delta(r)^{0.8}}{2 \cdot 5^2}", "P(x)=x0.82·52"),
     (RootPolicy(k=3, sigma=5), "Δ^(2/3) / (2·5²)", r"\frac{\Delta(r)^{2/3}}{2 \cdot 5^2}", "P(x)=x2/32·52"),
     (
         RootPolicy(k=4, sigma=2, a=1),
@@ -86,9 +87,9 @@ FORMS = [
     ),
     (
         LaplacePolicy(sigma=2),
-        "x + e^(−x) − 1 with x = Δ / 2",
-        r"x + e^{-x} - 1 \text{ with } x = \frac{\Delta(r)}{2}",
-        "P(x)=x+e−x−1\u00a0with\u00a0x=x2",
+        "u + e^(−u) − 1 with u = Δ / 2",
+        r"u + e^{-u} - 1 \text{ with } u = \frac{\Delta(r)}{2}",
+        "P(x)=u+e−u−1\u00a0with\u00a0u=x2",
     ),
     (
         ArsinhPolicy(s=50, sigma=2),

@@ -113,7 +113,7 @@ def _loss_row(formula: Formula) -> Row:
         case HalfSquare(rise, sigma):
             return [_fraction(_raised(_atom(rise), TWO), _twice_squared(sigma))]
         case LaplaceShift(base):
-            shift = "<mi>x</mi>"
+            shift = "<mi>u</mi>"
             fallen = f"<msup><mi>e</mi><mrow>{MINUS}{shift}</mrow></msup>"
             return [shift, PLUS, fallen, MINUS, "<mn>1</mn>", WITH, shift, EQUALS, *row(base)]
         case LargestRise(base, scale, shape):
