@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from slowscale.data.keys import Keys
     from slowscale.data.losses import Losses
     from slowscale.mechanisms import (
+        Arsinh,
         ArsinhNormal,
         Comparison,
         Crossover,
@@ -83,7 +84,7 @@ _HOMES = {
     ),
     "slowscale.data.hierarchies": ("Hierarchy",),
     "slowscale.mechanisms": (
-        "ArsinhNormal", "Comparison", "Crossover", "ExponentialPolylog", "FromPolicy", "Gaussian",
+        "Arsinh", "ArsinhNormal", "Comparison", "Crossover", "ExponentialPolylog", "FromPolicy", "Gaussian",
         "GeneralizedGaussian", "Laplace", "Log", "Mechanism", "Root", "Transformation", "UnitSplitting", "compare",
     ),
     "slowscale.mechanisms.base": ("Noisy",),
@@ -108,6 +109,7 @@ _ROOMS = ("datasets",)  # modules that are public as a whole
 
 __all__ = [
     "Advice",
+    "Arsinh",
     "ArsinhNormal",
     "Attacker",
     "BoundedPolicy",

@@ -15,7 +15,10 @@ from slowscale.noise import (
 )
 from slowscale.policy import (
     ArsinhNormalPolicy,
+    ArsinhPolicy,
+    ComposedPolicy,
     ConstantPolicy,
+    LaplacePolicy,
     LogPolicy,
     MaxPolicy,
     PointsPolicy,
@@ -45,7 +48,10 @@ def parameter(domain):
 
 def instances(cls, **fixed):
     given = {name: parameter(domain) for name, domain in domains(cls).items() if name not in fixed}
-    return st.builds(cls, **given, **{name: st.just(value) for name, value in fixed.items()})
+    if "k" in given:  # Gaussian noise has mean estimates for whole k only
+        given["k"] = st.integers(1, 8)
+    chosen = {name: value if isinstance(value, st.SearchStrategy) else st.just(value) for name, value in fixed.items()}
+    return st.builds(cls, **given, **chosen)
 
 
 @st.composite
@@ -95,8 +101,22 @@ additive_mechanisms = st.one_of(
     arsinh_normals,
     drawn_curves(ss.FromPolicy),
 )
-transformations = st.one_of(roots, logs)
-mechanisms = st.one_of(additive_mechanisms, transformations)
+# Laplace noise has mean estimates with a variance for logarithms up to a scale of 1/2, and any k from 2 on.
+laplace_roots = estimators.flatmap(
+    lambda estimator: instances(ss.Root, estimator=estimator, noise="laplace", k=st.floats(2, 6))
+)
+laplace_logs = estimators.flatmap(
+    lambda estimator: instances(ss.Log, estimator=estimator, noise="laplace", sigma=st.floats(0.01, 0.4))
+)
+arsinhs = st.builds(
+    ss.Arsinh,
+    s=log_uniform(1, 1e6),
+    sigma=st.floats(0.01, 0.4),
+    noise=st.sampled_from(["gaussian", "laplace"]),
+    estimator=estimators,
+)
+transformations = st.one_of(roots, logs)  # with Gaussian noise
+mechanisms = st.one_of(additive_mechanisms, transformations, laplace_roots, laplace_logs, arsinhs)
 
 pure_policies = st.one_of(
     instances(PowerPolicy),
@@ -105,9 +125,18 @@ pure_policies = st.one_of(
     instances(ConstantPolicy, of="PRDP"),
     drawn_curves(PointsPolicy),
 )
+composed_policies = st.builds(
+    ComposedPolicy,
+    st.one_of(instances(LaplacePolicy), instances(PowerPolicy).map(TanhPolicy)),
+    st.one_of(instances(RootPolicy, sigma=1.0), instances(LogPolicy, sigma=1.0), instances(ArsinhPolicy, sigma=1.0)),
+)
 plain_policies = st.one_of(
     instances(RootPolicy),
+    instances(RootPolicy, k=st.floats(1, 8)),
     instances(LogPolicy),
+    instances(LaplacePolicy),
+    instances(ArsinhPolicy),
+    composed_policies,
     instances(UnitSplittingPolicy),
     instances(ConstantPolicy),
     pure_policies.map(TanhPolicy),

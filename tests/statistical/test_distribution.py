@@ -81,14 +81,22 @@ def transformation_cases():
     yield "square root, median at 0", ss.Root(k=2, sigma=3, estimator="median"), 0, "1"
     yield "log, median", ss.Log(sigma=0.6, estimator="median"), 1000, "1"
     yield "log, small offset", ss.Log(sigma=0.3, a=0.01), 5, "0.01"
+    yield "log, Laplace noise", ss.Log(sigma=0.3, noise="laplace"), 1000, "1"
+    yield "log, Laplace noise, near 0", ss.Log(sigma=0.4, a=10, noise="laplace"), 2, "0.01"
+    yield "log, Laplace noise, median", ss.Log(sigma=0.6, noise="laplace", estimator="median"), 1000, "1"
+    yield "root of 2.5, Laplace noise", ss.Root(k=2.5, sigma=0.5, noise="laplace"), 1000, "1"
+    yield "cube root, Laplace noise, near 0", ss.Root(k=3, sigma=0.5, a=8, noise="laplace"), 2, "0.1"
+    yield "fourth root, arsinh-normal", ss.Root(k=4, sigma=0.2, noise=ss.ArsinhNormal(scale=1, shape=1.6)), 1000, "1"
+    yield "arsinh", ss.Arsinh(s=100, sigma=0.2), -1000, "1"
+    yield "arsinh, Laplace noise", ss.Arsinh(s=100, sigma=0.2, noise="laplace"), 30, "0.1"
 
 
 def published_cdf(m, q, unit):
     """P(published <= n units): by quadrature over the noise, rounding included."""
-    noise = np.linspace(-8.5, 8.5, 340_001)
-    weights = np.exp(-(noise**2) / 2)
-    weights /= weights.sum()
-    estimates = m.estimate(m.transform(q) + m.sigma * noise) / unit
+    tails = np.concatenate([np.linspace(0.5, 1e-3, 100_001), np.geomspace(1e-3, 1e-17, 50_001)[1:]])  # P(Z > z)
+    half, weights = m.added.noise.isf((tails[1:] + tails[:-1]) / 2), -np.diff(tails)
+    noise, weights = np.concatenate([-half[::-1], half]), np.concatenate([weights[::-1], weights])
+    estimates = m.estimate(m.transform(q) + noise) / unit
     order = np.argsort(estimates, kind="stable")
     estimates, weights = estimates[order], weights[order]
     mass = np.concatenate([[0.0], np.cumsum(weights)])
@@ -114,7 +122,7 @@ def test_transformation(m, q, unit):
     fine = (noisy.transformed / step).round()
 
     def cdf_of(sigma):
-        return lambda n: ss.Gaussian(sigma=sigma).noise.cdf((n + 0.5) * step - m.transform(q))
+        return lambda n: replace(m, sigma=sigma).added.noise.cdf((n + 0.5) * step - m.transform(q))
 
     assert smallest_p(fine, cdf_of(m.sigma)) > FALSE_ALARM
     for factor in (0.98, 1.02):
@@ -135,6 +143,11 @@ def test_transformation(m, q, unit):
         (ss.Root(k=3, sigma=0.1), 7),
         (ss.Log(sigma=0.3), 10),
         (ss.Log(sigma=0.05, a=2), 1000),
+        (ss.Root(k=2.5, sigma=0.2, noise="laplace"), 10),
+        (ss.Root(k=4, sigma=0.1, a=1, noise="laplace"), 1000),
+        (ss.Log(sigma=0.1, noise="laplace"), 10),
+        (ss.Arsinh(s=100, sigma=0.1), 10),
+        (ss.Arsinh(s=100, sigma=0.1, noise="laplace"), 10),
     ],
 )
 def test_mean_estimators_are_unbiased_on_coarse_units(m, unit, q):
@@ -174,6 +187,9 @@ def test_median_estimators_are_median_unbiased(m, q):
         (ss.Root(k=4, sigma=0.5), 0),
         (ss.Log(sigma=0.6), 1000),
         (ss.Log(sigma=0.6, estimator="median"), 3),
+        (ss.Root(k=2.5, sigma=0.5, noise="laplace"), 1000),
+        (ss.Log(sigma=0.2, noise="laplace"), 1000),
+        (ss.Arsinh(s=100, sigma=0.2, noise="laplace"), -1000),
     ],
 )
 def test_intervals_hold_the_truth(m, q):

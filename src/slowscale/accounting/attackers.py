@@ -23,7 +23,6 @@ from slowscale.core.typing import ArrayLike, Scalar
 from slowscale.mechanisms import AdditiveMechanism, Mechanism
 from slowscale.mechanisms.transformation import TransformationMechanism
 from slowscale.noise import GaussianNoise
-from slowscale.policy import Policy
 from slowscale.policy.bounded import BoundedPolicy
 
 ONE_IN = {2: "two", 10: "ten", 20: "twenty", 50: "fifty", 100: "a hundred", 1000: "a thousand", 10**6: "a million"}
@@ -314,13 +313,22 @@ def presence(mechanism: Mechanism, influence: float) -> Pair:
     """Return the output distributions without and with a record of this influence."""
     if isinstance(mechanism, AdditiveMechanism):
         return _shifted(mechanism, influence)
-    return _gaussian(_transforming(mechanism)(influence))
+    transformation = _transforming(mechanism)
+    if transformation._is_gaussian:
+        return _gaussian(transformation.policy(influence))
+    with np.errstate(all="ignore"):
+        rise = transformation._gaussian_policy(1.0)._rise(np.array([influence]))
+    return _shifted(transformation.added, float(rise[0]))
 
 
 def _values_pair(mechanism: Mechanism, value: float, other: float) -> Pair:
     if isinstance(mechanism, AdditiveMechanism):
         return _shifted(mechanism, abs(other - value))
-    return _gaussian(float(BoundedPolicy(_transforming(mechanism))(value, other)))
+    transformation = _transforming(mechanism)
+    if transformation._is_gaussian:
+        return _gaussian(float(BoundedPolicy(transformation.policy)(value, other)))
+    loss = float(BoundedPolicy(transformation._gaussian_policy(1.0))(value, other))  # half the square of the shift
+    return _shifted(transformation.added, math.sqrt(2 * loss))
 
 
 def _shifted(mechanism: AdditiveMechanism, shift: float) -> Pair:
@@ -334,13 +342,19 @@ def _shifted(mechanism: AdditiveMechanism, shift: float) -> Pair:
     return ShiftedPair(noise._standard(), ratio)
 
 
-def _transforming(mechanism: Mechanism) -> Policy:
-    """Return the policy of a transformation. The output is computed from f(q + a) + N(0, σ²)."""
+def _transforming(mechanism: Mechanism) -> TransformationMechanism:
+    """Return a transformation, or raise.
+
+    What is published is computed from f(q + a) + Z. A record moves f(q + a) by at most f(Δ + a) − f(a), and by less if
+    the rest of the sum is larger. For symmetric noise whose density falls on both sides of its peak, and whose loss has
+    one peak (see `pairs`), a smaller shift has a smaller δ at every ε: the derivative of δ by the shift is the density
+    at the near end of {L > ε} minus that at the far end.
+    """
     if not isinstance(mechanism, TransformationMechanism):
         raise ParameterTypeError(
             "mechanism", allowed="an additive mechanism or a transformation", given=type(mechanism)
         )
-    return mechanism.policy
+    return mechanism
 
 
 def _gaussian(loss: float) -> GaussianPair:

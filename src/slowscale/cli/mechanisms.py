@@ -227,7 +227,7 @@ def calibrate(
 
     if mechanism not in MECHANISMS:
         raise ParameterError("mechanism", allowed=tuple(MECHANISMS), given=mechanism)
-    parameters = [name for name in PARAMETERS if name != "estimator"]
+    parameters = [name for name in PARAMETERS if name not in ("noise", "estimator")]
     given = dict(parse_parameter(text, "k=4") for text in param)
     for name in given:
         if name not in parameters:

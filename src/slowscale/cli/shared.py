@@ -68,12 +68,11 @@ def parse_assignment(text: str, option: str, example: str) -> tuple[str, float]:
 def parse_parameter(text: str, example: str) -> tuple[str, Any]:
     """Return a parameter of a mechanism, from text such as sigma=2 or points=100:0.5,10000:5."""
     from slowscale.core.errors import ParameterError
-    from slowscale.plan.parts import TABLE_PARAMETERS, WHOLE_PARAMETERS
+    from slowscale.plan.parts import TABLE_PARAMETERS
 
     name, _, value = text.partition("=")
     if name not in TABLE_PARAMETERS:
-        name, number = parse_assignment(text, "--param", example)
-        return name, int(number) if name in WHOLE_PARAMETERS and number.is_integer() else number
+        return parse_assignment(text, "--param", example)
     try:
         return name, [tuple(map(float, pair.split(":", 1))) for pair in value.split(",")]
     except ValueError:

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 
 from slowscale.core.errors import ParameterError, Shown
 from slowscale.core.formulas import Points, as_points, polylog_offset, power_pieces, stretched_points
-from slowscale.core.parameters import Declared, lazy, real, whole
+from slowscale.core.parameters import Declared, lazy, real
 
 SCALE, OFFSET = "The scale of the noise.", "The offset."
 POLYLOG_SCALE = (
@@ -124,9 +124,25 @@ class SplittingFamily(Declared):
 class RootFamily(Declared):
     """The kth root of the sum plus `a`."""
 
-    k: int = whole(at_least=1, typical=(1, 8), doc="Which root: 2 is the square root, 4 the fourth.")
+    k: float = real(
+        at_least=1,
+        typical=(1, 8),
+        doc="Which root: 2 is the square root, 4 the fourth. A whole number for Gaussian noise.",
+    )
     sigma: float = real(above=0, typical=(0.01, 100), doc=SCALE)
     a: float = real(at_least=0, typical=(0, 1e3), default=0.0, doc=OFFSET)
+
+    def _check(self) -> None:
+        if self.k.is_integer():
+            self._set("k", int(self.k))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArsinhFamily(Declared):
+    """arsinh(x/s) of sums of any sign: nearly linear up to s, and logarithmic beyond."""
+
+    s: float = real(above=0, typical=(1, 1e6), doc="The size up to which the transformation is nearly linear.")
+    sigma: float = real(above=0, typical=(0.01, 5), doc=SCALE)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,7 +67,7 @@ def polylog_rise(x: Array, sigma: float, a: float, p: float) -> Array:
     return power_rise(log1p_ratio(x, sigma * a), math.log(a), p)
 
 
-def root(x: Array, k: int) -> Array:
+def root(x: Array, k: float) -> Array:
     """Return the kth root of x >= 0."""
     if k == 1:
         return x
@@ -78,7 +78,7 @@ def root(x: Array, k: int) -> Array:
     return x if k == 1 else x ** (1 / k)
 
 
-def root_rise(x: Array, a: float, k: int) -> Array:
+def root_rise(x: Array, a: float, k: float) -> Array:
     """Return (x + a)^(1/k) − a^(1/k) for x, a >= 0 (Corollary kth_root_transform)."""
     if a == 0 or k == 1:
         return root(x, k)
@@ -87,7 +87,7 @@ def root_rise(x: Array, a: float, k: int) -> Array:
     return np.asarray(a ** (1 / k) * np.expm1(log1p_ratio(x, a) / k))
 
 
-def root_gap(low: Array, gap: Array, k: int) -> Array:
+def root_gap(low: Array, gap: Array, k: float) -> Array:
     """Return (low + gap)^(1/k) − low^(1/k) for arrays low, gap >= 0."""
     with np.errstate(all="ignore"):
         near = root(low, k) * np.expm1(np.log1p(gap / low) / k)

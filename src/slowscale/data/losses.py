@@ -31,11 +31,13 @@ from slowscale.noise.arsinh_normal import approximation
 from slowscale.policy import Policy
 from slowscale.policy.tree import (
     Absolute,
+    Arsinh,
     Call,
     Difference,
     Formula,
     HalfSquare,
     KthRoot,
+    LaplaceShift,
     LargestRise,
     Logarithm,
     Max,
@@ -400,6 +402,8 @@ def _engine_expression(formula: Formula, x: Any) -> ir.Value:
             return of(base) if k == 1 else of(base) ** (1 / k)
         case Logarithm(base):
             return of(base).ln()
+        case Arsinh(base):
+            return (of(base) + _hypotenuse(of(base))).ln()
         case Absolute(base):
             return of(base).abs()
         case RoundedUp(base, step):
@@ -407,6 +411,12 @@ def _engine_expression(formula: Formula, x: Any) -> ir.Value:
         case HalfSquare(rise, sigma):
             ratio = of(rise) / sigma  # squared last, because the square of either may overflow
             return ratio * ratio / 2.0
+        case LaplaceShift(base):
+            shift = of(base)
+            # Up to a shift of 0.01, four terms of the series have all digits of a float that cancellation leaves.
+            series = shift * shift * (0.5 - shift * (1 / 6 - shift * (1 / 24 - shift * (1 / 120))))
+            whole = shift + engine_of(shift).vanishing_exponential(shift) - 1.0
+            return (shift <= 0.01).ifelse(series, whole)
         case LargestRise(base, scale, shape):
             return _largest_rise(of(base) / scale, shape)
         case Tanh(pure):

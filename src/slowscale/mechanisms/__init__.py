@@ -15,11 +15,12 @@ from slowscale.mechanisms.families import (
     UnitSplitting,
 )
 from slowscale.mechanisms.transformation import TransformationMechanism
-from slowscale.mechanisms.transforms import Log, Root, Transformation
+from slowscale.mechanisms.transforms import Arsinh, Log, Root, Transformation
 
 __all__ = [
     "REGISTRY",
     "AdditiveMechanism",
+    "Arsinh",
     "ArsinhNormal",
     "Comparison",
     "Crossover",

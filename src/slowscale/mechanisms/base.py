@@ -128,6 +128,8 @@ class Mechanism(Declared, ABC):
     _free: ClassVar[tuple[str, ...]]
     # The parameters that can make it less precise, the scale of the noise first; True if raising it does so.
     _coarser: ClassVar[Mapping[str, bool]] = {"sigma": True}
+    # Whether the sums must not be negative.
+    _needs_nonnegative: ClassVar[bool] = False
     # Whether the error grows with the sum.
     _error_grows: ClassVar[bool]
     # Whether `policy` is a closed form. If not, `policy` is the tight one, and calibration reads `tight_loss` instead.
@@ -423,7 +425,7 @@ class Mechanism(Declared, ABC):
         check_entries(cls.__name__, given, known)
         for name, value in given.items():
             if isinstance(value, Mapping):
-                given[name] = Policy.from_dict(value)
+                given[name] = Mechanism.from_dict(value) if "type" in value else Policy.from_dict(value)
         with calibration.without_warnings():
             made: Mechanism = cls(**given)
         return made

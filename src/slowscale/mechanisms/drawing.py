@@ -55,8 +55,8 @@ class TransformationTask(Task):
     """
 
     outputs = 2
-    sampler = NORMAL
 
+    sampler: Sampler
     transform: Formula
     estimate: Formula
     sigma: float
@@ -87,14 +87,21 @@ def draw_additive(sampler: Sampler, sigma: float, sums: Sums, bits: BitSource | 
 
 
 def draw_transformed(
-    transform: Formula, estimate: Formula, sigma: float, at_random: bool, sums: Sums, bits: BitSource | None
+    sampler: Sampler,
+    transform: Formula,
+    estimate: Formula,
+    sigma: float,
+    at_random: bool,
+    sums: Sums,
+    bits: BitSource | None,
 ) -> tuple[Integers, Integers, bool]:
     """Return the estimates in whole units, the transformed values in grid steps, and whether the bits are secret."""
     source = bits if bits is not None else SECRET
     step = fine_step(sigma)
     if step < 1e-290:
         raise ParameterError("sigma", allowed="larger than 1e-280 for a release", given=sigma)
-    units, fine = draw(TransformationTask(transform, estimate, sigma, at_random, sums, step), sums.whole.size, source)
+    task = TransformationTask(sampler, transform, estimate, sigma, at_random, sums, step)
+    units, fine = draw(task, sums.whole.size, source)
     return units, fine, are_secret(source)
 
 

@@ -44,6 +44,7 @@ from slowscale.noise.log_concave import LogConcaveDensity
 from slowscale.policy import (
     PURE,
     ArsinhNormalPolicy,
+    LaplacePolicy,
     PointsPolicy,
     Policy,
     PolylogPolicy,
@@ -181,6 +182,16 @@ class Laplace(Scale, AdditiveMechanism):
     @property
     def _sampler(self) -> Sampler:
         return PowerOfGamma(1)
+
+    @property
+    def policy(self) -> LaplacePolicy:
+        """x + e^(−x) − 1 with x = Δ/σ, which is exact."""
+        return LaplacePolicy(sigma=self.sigma)
+
+    @property
+    def tight_policy(self) -> LaplacePolicy:
+        """x + e^(−x) − 1 with x = Δ/σ: the closed form is exact."""
+        return self.policy
 
     @property
     def pure_policy(self) -> PowerPolicy:

@@ -1,4 +1,4 @@
-"""Integrals over the Gaussian noise of a transformation mechanism, for estimators that have no closed form."""
+"""Integrals over the noise of a transformation mechanism, for estimators that have no closed form."""
 
 import math
 from collections.abc import Callable
@@ -8,6 +8,7 @@ import numpy as np
 from scipy import special
 
 from slowscale.core.parameters import Array
+from slowscale.noise import SymmetricNoise
 
 # How many standard deviations of the noise are integrated over on each side.
 QUADRATURE_SPAN = 45
@@ -48,13 +49,63 @@ def error_moments(error: Callable[[Array, Array], Array], q: Array, kink: Array)
     return mean, spread
 
 
+# Both tails of any noise are integrated over depths y = −ln(2·P(Z > z)), from 0 at z = 0. Panels shrink towards 0,
+# where an estimator may have a singularity. Beyond the deepest panel lies less than 1e-270 of the noise.
+PANELS = np.concatenate([[0.0], 2.0 ** np.array([-24, -16, -12, -8, -6, -4, -2, 0, 1, 2, 3, 4, 5, 6, 7, 9.3])])
+NODES_PER_PANEL = 24
+
+
+@cache
+def _tail_rule() -> tuple[Array, Array]:
+    """Return places and widths of nodes within panels from 0 to 1."""
+    x, w = special.roots_legendre(NODES_PER_PANEL)
+    return (x + 1) / 2, w / 2
+
+
+def tail_moments(
+    error: Callable[[Array, Array], Array], q: Array, noise: SymmetricNoise, kink: Array
+) -> tuple[Array, Array]:
+    """Return the mean and the mean square of error(q, Z), for any noise Z.
+
+    The error must be a smooth function of Z, except for a kink or a jump at Z = `kink` <= 0, one per q.
+    """
+    places, widths = _tail_rule()
+    deepest = PANELS[-1]
+    kinks = np.minimum(-noise.logsf(-kink) - math.log(2), deepest)  # how deep in the left tail they lie
+    mean, square = np.zeros_like(q), np.zeros_like(q)
+    for start in range(0, q.size, ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        half = kinks[rows, None] / 2
+        near = np.minimum(PANELS, half)  # from 0 half-way to the kink, and from the kink half-way to 0
+        for side, edges in (
+            (1, np.broadcast_to(PANELS, near.shape)),
+            (-1, near),
+            (-1, 2 * half - near[:, ::-1]),
+            (-1, np.minimum(2 * half + PANELS, deepest)),
+        ):
+            wide = np.diff(edges, axis=1)[:, :, None]
+            depth = (edges[:, :-1, None] + wide * places).reshape(len(edges), -1)
+            mass = (wide * widths).reshape(len(edges), -1) * np.exp(-depth) / 2
+            with np.errstate(all="ignore"):
+                found = error(q[rows, None], side * noise.isf(np.exp(-depth) / 2))
+                found = np.where(mass == 0, 0.0, found)
+                mean[rows] += (found * mass).sum(1)
+                square[rows] += (found * found * mass).sum(1)
+    return mean, square
+
+
 def exact_coverage(
-    estimate: Callable[[Array], Array], ends: Array, v: Array, sigma: float, low: Array, high: Array
+    estimate: Callable[[Array], Array],
+    ends: Array,
+    v: Array,
+    noise: SymmetricNoise,
+    low: Array,
+    high: Array,
 ) -> Array:
-    """Return P(low <= estimate(v + σN) <= high) for an estimator that is monotone between neighbouring `ends`.
+    """Return P(low <= estimate(v + Z) <= high) for an estimator that is monotone between neighbouring `ends`.
 
     `ends` has one row per v. Between two ends, the estimates within [low, high] come from one interval of the noise.
-    The ends of that interval are found by root search, and the normal probabilities of all intervals are added.
+    The ends of that interval are found by root search, and the probabilities of all intervals are added.
     """
     total = np.zeros_like(v)
     for left, right in zip(ends.T[:-1], ends.T[1:], strict=True):
@@ -64,7 +115,7 @@ def exact_coverage(
             ends_of = left[some], right[some]
             start = _edge(estimate, *ends_of, at_left[some], low[some], high[some])
             stop = _edge(estimate, *ends_of, at_right[some], low[some], high[some], last=True)
-            total[some] += special.ndtr((stop - v[some]) / sigma) - special.ndtr((start - v[some]) / sigma)
+            total[some] += noise.cdf(stop - v[some]) - noise.cdf(start - v[some])
     return total
 
 

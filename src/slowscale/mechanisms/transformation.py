@@ -1,34 +1,48 @@
-"""Transformation mechanisms: g(f(q + a) + N(0, σ²)) for a sum q >= 0 (Algorithm transform, Theorem transform).
+"""Transformation mechanisms: g(f(q + a) + Z) for a sum q >= 0 and any noise Z (Algorithm transform).
 
-f is concave and strictly increasing. The estimator g transforms back: it is unbiased in the mean (Theorem
-meanUnbiasTransform), or unbiased in the median with the least risk (Theorem mdnUnbiasTransform). The error grows with
-q, so the standard error and the interval of an estimate are computed from the noisy transformed value, not from q.
+f is concave and strictly increasing. The estimator g transforms back: it is unbiased in the mean, or unbiased in the
+median with the least risk (Theorem mdnUnbiasTransform). The error grows with q, so the standard error and the interval
+of an estimate are computed from the noisy transformed value, not from q.
+
+Gaussian noise has a mean-unbiased estimator for roots and logarithms (Theorem meanUnbiasTransform). Laplace noise of
+scale b has one for every smooth f: its density is Green's function of 1 − b²·d²/dv². With h = f⁻¹,
+
+    g(v) = h(v) − b²·h''(v) − a for v >= f(a), and −b·h'(f(a)) below,
+
+which has the least variance of all unbiased functions of the noisy transformed value, and its variance has the unbiased
+estimate 2b²·h'(v)² + b⁴·h''(v)² for v >= f(a), and b²·h'(f(a))² below: the same operator, applied to (h − a)².
 """
 
 import math
 from abc import abstractmethod
 from contextlib import suppress
+from dataclasses import fields, replace
 from fractions import Fraction
-from functools import cache
+from functools import lru_cache
 from typing import Any, overload
 
 import numpy as np
 from scipy import special
 
 from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
-from slowscale.core.parameters import Array, apply, evaluate, level_quantile
+from slowscale.core.parameters import Array, apply, evaluate, lazy, level_quantile
 from slowscale.core.typing import ArrayLike, NumberArray, Scalar, UnitLike
+from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.mechanisms.base import ESTIMATORS, Mechanism, Noisy
 from slowscale.mechanisms.drawing import draw_transformed, fine_step
 from slowscale.mechanisms.exact_sums import Sums
+from slowscale.mechanisms.families import Gaussian, Laplace, UnitSplitting
 from slowscale.mechanisms.grid import as_unit, ceilings, compact, elementwise, floats, floors, shaped, values
-from slowscale.mechanisms.quadrature import error_moments, exact_coverage
+from slowscale.mechanisms.quadrature import error_moments, exact_coverage, tail_moments
+from slowscale.noise import GaussianNoise, SymmetricNoise
+from slowscale.policy import Certificate, ComposedPolicy, Policy, TransformingPolicy
 from slowscale.sampling import BitSource
+from slowscale.sampling.balls import if_positive
 from slowscale.sampling.exact import exact_bounds, upper_logarithm
 from slowscale.sampling.samplers import Lift, Number
 
-# How many standard deviations of the noise are considered: beyond them lie less than 1e-30 of all draws.
-NOISE_SPAN = 12.0
+# Beyond the noise that is considered lies less than this share of all draws.
+BEYOND_SPAN = 1e-30
 # The noise counts as wide if the middle half of the outputs spans at least this many units.
 WIDE_SPREAD = 20.0
 # Bounds on the relative rounding error of floating-point formulas, for a sum and for a transformed value. Interval
@@ -36,24 +50,128 @@ WIDE_SPREAD = 20.0
 ROUNDOFF, MARGIN = 2.0**-50, 2.0**-46
 # Transformed values of at least this many standard deviations of the noise are inverted in Arb: floats are too coarse.
 INVERTED_IN_ARB = 2.0**30
-# Noise beyond this many standard deviations has a probability of less than 1e-340.
-FARTHEST_NOISE = 40.0
+# Larger noise than that with this probability is drawn in no release.
+FARTHEST_TAIL = 1e-300
 # The most digits of an estimate in units. More could be computed, but Python writes no more than 4300.
 MOST_ESTIMATE_DIGITS = 4000
 
 
+# The noises that are known by name.
+NOISES: dict[str, type[AdditiveMechanism]] = {"gaussian": Gaussian, "laplace": Laplace}
+
+
 class TransformationMechanism(Mechanism):
-    """g(f(q + a) + N(0, σ²)): the noise is added to the transformed sum."""
+    """g(f(q + a) + Z): the noise is added to the transformed sum."""
 
     _error_grows = True
+    _needs_nonnegative = True
 
     sigma: float
     a: float
+    noise: Any
     estimator: Any
 
+    @lazy
+    def added(self) -> AdditiveMechanism:
+        """The noise, as the mechanism that adds it to the transformed sum."""
+        if isinstance(self.noise, str):
+            return NOISES[self.noise](sigma=self.sigma)  # type: ignore[call-arg]
+        scale = "scale" if "scale" in {f.name for f in fields(self.noise)} else "sigma"
+        scaled: AdditiveMechanism = replace(self.noise, **{scale: self.sigma})
+        return scaled
+
     @property
-    def pure_policy(self) -> None:
-        """None: Gaussian noise has no pure guarantee."""
+    def _noise(self) -> SymmetricNoise:
+        """The distribution of the noise."""
+        return self.added.noise
+
+    @property
+    def _is_gaussian(self) -> bool:
+        return isinstance(self.added, Gaussian)
+
+    @property
+    def _is_laplace(self) -> bool:
+        return isinstance(self.added, Laplace)
+
+    @property
+    def _by_operator(self) -> bool:
+        """Whether the mean estimate is the one of Laplace noise."""
+        return self._is_laplace and self.estimator == "mean"
+
+    @abstractmethod
+    def _gaussian_policy(self, sigma: float) -> TransformingPolicy:
+        """Return the policy of this transformation with Gaussian noise of scale σ."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the noise at f(Δ + a) − f(a); for Gaussian noise (f(Δ + a) − f(a))²/(2σ²)."""
+        if self._is_gaussian:
+            return self._gaussian_policy(self.sigma)
+        return ComposedPolicy(self.added.policy, self._gaussian_policy(1.0))
+
+    @property
+    def pure_policy(self) -> Policy | None:
+        """The PRDP policy of the noise at f(Δ + a) − f(a), or None if the noise has none, as Gaussian noise."""
+        pure = self.added.pure_policy
+        return None if pure is None else ComposedPolicy(pure, self._gaussian_policy(1.0))
+
+    @property
+    def tight_policy(self) -> Policy:
+        """The tight policy of the noise at f(Δ + a) − f(a)."""
+        return self.policy if self._is_gaussian else ComposedPolicy(self.added.tight_policy, self._gaussian_policy(1.0))
+
+    def tight_loss(self, influence: float) -> float:
+        """Return the tight loss of one record size, with more digits than `tight_policy` has."""
+        policy = self.tight_policy
+        return policy.value(influence) if isinstance(policy, ComposedPolicy) else policy(influence)
+
+    def tight_certificate(self) -> Certificate:
+        """Return what proves the tight policy of the noise."""
+        return self.added.tight_certificate()
+
+    def _check_noise(self, functions: bool = False) -> None:
+        """Raise unless the noise is known and has the estimator; choose the estimator if none was given."""
+        known = isinstance(self.noise, AdditiveMechanism) and not isinstance(self.noise, UnitSplitting)
+        if isinstance(self.noise, str) and self.noise in NOISES:
+            known = True
+        elif known and self.noise.sigma != 1:
+            raise ParameterError("noise", allowed="of scale 1, because sigma is the scale", given=self.noise)
+        if not known:
+            raise ParameterError(
+                "noise",
+                allowed=f"{' or '.join(map(repr, NOISES))}, or additive noise of scale 1 such as ss.ArsinhNormal(…)",
+                given=self.noise,
+            )
+        if self.estimator is None:
+            self._set("estimator", "median" if self._no_mean is not None or self._no_variance else "mean")
+        if not (functions and callable(self.estimator)):
+            check_estimator(self.estimator)
+        if self.estimator == "mean" and (why := self._no_mean) is not None:
+            raise ParameterError("estimator", f'must not be "mean": {why}', remedy='use "median"', code="no-mean")
+
+    @property
+    def _no_mean(self) -> str | None:
+        """Why there is no mean-unbiased estimator for this transformation and noise; None if there is one."""
+        return (
+            None if self._is_gaussian or self._is_laplace else "only Gaussian and Laplace noise have such an estimator"
+        )
+
+    @property
+    def _no_variance(self) -> bool:
+        """Whether the mean-unbiased estimator has no variance."""
+        return False
+
+    @property
+    def _missing_moments(self) -> str:
+        return "no variance" if self.estimator == "mean" and self._no_variance else ""
+
+    @abstractmethod
+    def _slopes(self, v: Array) -> tuple[Array, Array]:
+        """Return h'(v) and h''(v) of the inverse h = f⁻¹, for v >= f(a)."""
+
+    @abstractmethod
+    def _exact_slopes(self, v: Number, lift: Lift) -> tuple[Number, Number]:
+        """h'(v) and h''(v), in balls."""
 
     @abstractmethod
     def _transform(self, q: Array) -> Array:
@@ -68,13 +186,41 @@ class TransformationMechanism(Mechanism):
         """f⁻¹(f(q + a) + shift) − a − q, without cancellation where f is known, for f(q + a) + shift >= f(a)."""
 
     @abstractmethod
+    def _gaussian_estimate(self, v: Array) -> Array:
+        """Return the mean-unbiased estimate of Gaussian noise."""
+
     def _mean_estimate(self, v: Array) -> Array:
         """Return the mean-unbiased estimate from the noisy transformed value."""
+        if not self._is_laplace:
+            return self._gaussian_estimate(v)
+        inside = np.maximum(v, self._floor)
+        with np.errstate(all="ignore"):
+            above = self._invert(inside) - self.sigma * self.sigma * self._slopes(inside)[1]
+        return np.where(v >= self._floor, above, -self.sigma * self._floor_slope)
+
+    @lazy
+    def _floor_slope(self) -> float:
+        """h'(f(a)) = 1/f'(a)."""
+        with np.errstate(all="ignore"):
+            return float(self._slopes(np.array([self._floor]))[0][0])
 
     def _turns(self, v: Array) -> Array:
         """Return the points between which the estimator is monotone, in ascending order; one row per v."""
         points = [self._floor] if self.estimator == "median" else []
+        if self._by_operator:  # the estimate jumps at f(a)
+            floor = self._floor
+            points = [np.nextafter(floor, -math.inf), floor, *(turn for turn in self._laplace_turns if turn > floor)]
         return np.broadcast_to(np.array(points, float), (v.size, len(points)))
+
+    @property
+    def _laplace_turns(self) -> list[float]:
+        """The points at which h − b²·h'' turns."""
+        return []
+
+    @property
+    def _least(self) -> float:
+        """The least sum that is allowed."""
+        return 0.0 if self._needs_nonnegative else -math.inf
 
     @property
     def _floor(self) -> float:
@@ -89,7 +235,7 @@ class TransformationMechanism(Mechanism):
 
     def transform(self, q: Scalar | ArrayLike) -> float | Array:
         """Return f(q + a), the transformed sum to which the noise is added."""
-        return evaluate("q", q, self._transform, low=0)
+        return evaluate("q", q, self._transform, low=self._least)
 
     @overload
     def estimate(self, transformed: Scalar) -> float: ...
@@ -124,8 +270,8 @@ class TransformationMechanism(Mechanism):
     def bias(self, q: Scalar | ArrayLike, unit: UnitLike | None = None) -> float | Array:
         """Return E[output] − q: 0 for a mean-unbiased estimator, also with a `unit`, as it is rounded at random."""
         if self.estimator == "mean":
-            return evaluate("q", q, np.zeros_like, low=0)
-        return evaluate("q", q, lambda q: self._moments(q)[0] + self._rounding(q, unit)[0], low=0)
+            return evaluate("q", q, np.zeros_like, low=self._least)
+        return evaluate("q", q, lambda q: self._moments(q)[0] + self._rounding(q, unit)[0], low=self._least)
 
     @overload
     def variance(self, q: Scalar, unit: UnitLike | None = None) -> float: ...
@@ -135,7 +281,7 @@ class TransformationMechanism(Mechanism):
 
     def variance(self, q: Scalar | ArrayLike, unit: UnitLike | None = None) -> float | Array:
         """Return the variance when the sum is q: of the ideal output, or with a `unit`, as published."""
-        return evaluate("q", q, lambda q: self._published_std(q, unit) ** 2, low=0)
+        return evaluate("q", q, lambda q: self._published_std(q, unit) ** 2, low=self._least)
 
     @overload
     def std(self, q: Scalar, unit: UnitLike | None = None) -> float: ...
@@ -145,7 +291,7 @@ class TransformationMechanism(Mechanism):
 
     def std(self, q: Scalar | ArrayLike, unit: UnitLike | None = None) -> float | Array:
         """Return the standard deviation when the sum is q: of the ideal output, or with a `unit`, as published."""
-        return evaluate("q", q, lambda q: self._published_std(q, unit), low=0)
+        return evaluate("q", q, lambda q: self._published_std(q, unit), low=self._least)
 
     def _published_std(self, q: Array, unit: Any) -> Array:
         ideal = self._std(q)
@@ -162,7 +308,7 @@ class TransformationMechanism(Mechanism):
         # Where the noise is wide, the fractional part of the result in units is uniform. Rounding then adds a variance
         # of u²/6 if it is random, and of u²/12 if it is to nearest.
         bias, variance = np.zeros_like(q), np.full_like(q, u * u / (6 if self._rounds_at_random else 12))
-        half = 0.6745 * self.sigma  # half of the noise lies within ± this
+        half = self._noise.isf(0.25)  # half of the noise lies within ± this
         spread = self._error(q, np.full_like(q, half)) - self._error(q, np.full_like(q, -half))
         for row in np.flatnonzero(spread < WIDE_SPREAD * u):
             bias[row], variance[row] = self._narrow_rounding(q[row], u)
@@ -170,9 +316,9 @@ class TransformationMechanism(Mechanism):
 
     def _narrow_rounding(self, q: float, u: float) -> tuple[float, float]:
         """Return the bias and the variance that rounding adds, by summing over a fine grid of the noise."""
-        noise, weights = _normal_grid()
+        noise, weights = _noise_grid(self._noise)
         with np.errstate(over="ignore", invalid="ignore"):
-            error = self._error(np.array([q]), self.sigma * noise) / u
+            error = self._error(np.array([q]), noise) / u
             part = error + q / u
             part -= np.floor(part)
             known = np.isfinite(part)
@@ -187,10 +333,26 @@ class TransformationMechanism(Mechanism):
 
     def _moments(self, q: Array) -> tuple[Array, Array]:
         """Return the bias and the standard deviation, by quadrature over the noise."""
-        return error_moments(lambda q, n: self._error(q, self.sigma * n), q, -self._height(q) / self.sigma)
+        if self._is_gaussian:
+            return error_moments(lambda q, n: self._error(q, self.sigma * n), q, -self._height(q) / self.sigma)
+        mean, square = tail_moments(self._error, q, self._noise, -self._height(q))
+        return mean, np.sqrt(np.maximum(square - mean**2, 0.0))
 
     def _std(self, q: Array) -> Array:
-        return self._moments(q)[1]
+        if not self._by_operator:
+            return self._moments(q)[1]
+        if self._no_variance:
+            return np.full_like(q, math.inf)
+        # The variance is the mean of its unbiased estimate, which is not negative: no digits cancel.
+        v = self._transform(q)
+        return np.sqrt(tail_moments(lambda v, z: self._laplace_variance(v + z), v, self._noise, self._floor - v)[0])
+
+    def _laplace_variance(self, v: Array) -> Array:
+        """2b²·h'(v)² + b⁴·h''(v)² for v >= f(a), and b²·h'(f(a))² below."""
+        b = self.sigma
+        with np.errstate(all="ignore"):
+            slope, bend = self._slopes(np.maximum(v, self._floor))
+            return np.where(v >= self._floor, 2 * (b * slope) ** 2 + (b * b * bend) ** 2, (b * self._floor_slope) ** 2)
 
     def _summed_cumulants(self, v: Array, groups: Any, counts: Array, miss: Array) -> tuple[Array, Array] | None:
         """Return upper bounds on the sums of the variances and of the fourth cumulants of the ideal outputs of cells.
@@ -207,7 +369,18 @@ class TransformationMechanism(Mechanism):
         miss
             The probability that a bound of a group may fail.
         """
-        return None
+        if not (self._by_operator and self._variance_rises):
+            return None
+        # All true sums of a group are below these with probability 1 − miss, and the variance rises with the sum.
+        with np.errstate(over="ignore", invalid="ignore"):
+            reach = self._noise.isf(miss / counts)[groups] + fine_step(self.sigma)
+            largest = self._std(self._invert(v + reach)) ** 2 * (1 + ROUNDOFF)
+            return np.bincount(groups, largest, counts.size).astype(float), np.full(counts.size, math.inf)
+
+    @property
+    def _variance_rises(self) -> bool:
+        """Whether the variance of the mean estimate with Laplace noise is known to rise with the sum."""
+        return False
 
     @overload
     def variance_estimate(self, transformed: Scalar) -> float: ...
@@ -224,7 +397,11 @@ class TransformationMechanism(Mechanism):
         return evaluate("transformed", transformed, self._variance_estimate)
 
     def _variance_estimate(self, v: Array) -> Array:
-        return self._std(np.maximum(self._estimate(v), 0)) ** 2
+        return (
+            self._laplace_variance(v)
+            if self._by_operator
+            else self._std(np.maximum(self._estimate(v), self._least)) ** 2
+        )
 
     @overload
     def prediction_interval(
@@ -245,11 +422,11 @@ class TransformationMechanism(Mechanism):
         probability can be higher; see `coverage`. With a `unit`, the interval is one for the published value, and its
         ends are whole numbers of units. Ends are rounded outwards.
         """
-        half = -special.ndtri(level_quantile(level)) * self.sigma
+        half = self._noise.isf(level_quantile(level))
         step = None if unit is None else as_unit(unit)
         ends = (
-            evaluate("q", q, lambda q: self._predicted(q, half, step)[0], low=0),
-            evaluate("q", q, lambda q: self._predicted(q, half, step)[1], low=0),
+            evaluate("q", q, lambda q: self._predicted(q, half, step)[0], low=self._least),
+            evaluate("q", q, lambda q: self._predicted(q, half, step)[1], low=self._least),
         )
         if step is None:
             return ends
@@ -259,7 +436,7 @@ class TransformationMechanism(Mechanism):
     def _predicted(self, q: Array, half: float, unit: Fraction | None) -> tuple[Array, Array]:
         """Return the ends of a prediction interval, in units if `unit` is given."""
         low, high = self._extremes(self._transform(q), half)
-        slack = ROUNDOFF * q
+        slack = ROUNDOFF * np.abs(q)
         low, high = low - slack - ROUNDOFF * np.abs(low), high + slack + ROUNDOFF * np.abs(high)
         if unit is None:
             return low, high
@@ -280,8 +457,23 @@ class TransformationMechanism(Mechanism):
         """f(q + a), in balls."""
 
     @abstractmethod
+    def _exact_gaussian_estimate(self, v: Number, lift: Lift) -> Number:
+        """Return the mean-unbiased estimate of Gaussian noise, in balls."""
+
     def _exact_estimate(self, v: Number, lift: Lift) -> Number:
         """g(v), in balls."""
+        if self.estimator == "median":
+            return self._exact_inverse(v, lift)
+        if not self._is_laplace:
+            return self._exact_gaussian_estimate(v, lift)
+        floor, b = self._exact_transform(lift(0), lift), lift(self.sigma)
+        above = self._exact_inverse(v, lift) - self._exact_slopes(v.max(floor), lift)[1] * b * b
+        below = -self._exact_floor_slope(lift) * b
+        return if_positive(v - floor, above, below)
+
+    def _exact_floor_slope(self, lift: Lift) -> Number:
+        """h'(f(a)), in balls."""
+        return self._exact_slopes(self._exact_transform(lift(0), lift), lift)[0]
 
     @abstractmethod
     def _exact_inverse(self, v: Number, lift: Lift) -> Number:
@@ -290,7 +482,7 @@ class TransformationMechanism(Mechanism):
     def release(
         self, q: Scalar | ArrayLike, unit: UnitLike = 1, level: float = 0.95, bits: BitSource | None = None
     ) -> Noisy:
-        """Return g(f(q + a) + N(0, σ²)), rounded exactly to a multiple of `unit`; see `Mechanism.release`.
+        """Return g(f(q + a) + Z), rounded exactly to a multiple of `unit`; see `Mechanism.release`.
 
         A mean estimate is rounded up or down at random, so that it stays unbiased. A median estimate is rounded to
         nearest.
@@ -300,12 +492,18 @@ class TransformationMechanism(Mechanism):
     def _release(self, q: Any, unit: Any, level: float, bits: BitSource | None) -> Noisy:
         level_quantile(level)
         sums = Sums.of(q, as_unit(unit))
-        if (sums.whole < 0).any():
+        if self._needs_nonnegative and (sums.whole < 0).any():
             allowed = f">= 0 for {type(self).__name__}"
             raise ParameterError("q", allowed=allowed, code="negatives", given=Shown("a negative sum"))
         self._check_publishable(sums)
         units, fine, private = draw_transformed(
-            self._exact_transform, self._exact_estimate, self.sigma, self._rounds_at_random, sums, bits
+            self.added._sampler,
+            self._exact_transform,
+            self._exact_estimate,
+            self.sigma,
+            self._rounds_at_random,
+            sums,
+            bits,
         )
         step = fine_step(self.sigma)
         transformed = floats(fine, Fraction(step)) if fine.dtype == object else fine * step
@@ -321,10 +519,10 @@ class TransformationMechanism(Mechanism):
         """
         if not sums.whole.size:
             return
-        row = int(np.argmax(sums.whole))
+        row = int(np.argmax(np.abs(sums.whole)))
 
         def transformed(lift: Lift) -> Number:
-            return self._exact_transform(sums.value_of(row, lift), lift) + lift(self.sigma) * FARTHEST_NOISE
+            return self._exact_transform(sums.value_of(row, lift), lift) + lift(self._noise.isf(FARTHEST_TAIL))
 
         def estimate(lift: Lift) -> Number:
             return self._exact_estimate(transformed(lift), lift) * lift(1 / sums.unit)
@@ -362,7 +560,7 @@ class TransformationMechanism(Mechanism):
             std = np.where(known, self._std(np.where(known, q, 0.0)), np.inf)
             return np.asarray(np.hypot(np.maximum(std, empty), half_unit))
 
-        return evaluate("q", q, error, low=0, finite=False)
+        return evaluate("q", q, error, low=self._least, finite=False)
 
     def _variance_from(self, transformed: Any, unit: Fraction, on_grid: bool) -> Any:
         if self.estimator != "mean":
@@ -404,12 +602,14 @@ class TransformationMechanism(Mechanism):
         """
         half = self._half_width(level) + MARGIN * np.abs(v)
         with np.errstate(over="ignore"):
-            low, high = (self._invert(v + side * half) * (1 + side * MARGIN) / float(unit) for side in (-1, 1))
-        return floors(np.clip(low, 0, np.finfo(float).max)), ceilings(high)  # an endless interval has a start
+            low, high = (self._invert(v + side * half) / float(unit) for side in (-1, 1))
+            low, high = low * (1 - np.copysign(MARGIN, low)), high * (1 + np.copysign(MARGIN, high))
+        last = np.finfo(float).max
+        return floors(np.clip(low, max(self._least, -last), last)), ceilings(high)  # an endless interval has a start
 
     def _half_width(self, level: float) -> float:
         """Return the half-width of an interval around the published transformed value."""
-        half: float = -special.ndtri(level_quantile(level)) * self.sigma * (1 + 1e-14)
+        half: float = self._noise.isf(level_quantile(level)) * (1 + 1e-14)
         return half + fine_step(self.sigma) / 2
 
     def _with_exact_ends(self, low: Any, high: Any, noisy: Noisy) -> tuple[Any, Any]:
@@ -420,7 +620,7 @@ class TransformationMechanism(Mechanism):
         with suppress(ParameterError, ParameterTypeError):  # a user-given function may accept floats only
             for row in np.flatnonzero(np.abs(np.ravel(noisy.transformed)) >= INVERTED_IN_ARB * self.sigma):
                 middle = int(noisy._fine[row]) * step
-                low[row] = max(self._exact_bounds(middle - half, noisy.unit)[0], 0)
+                low[row] = max(self._exact_bounds(middle - half, noisy.unit)[0], self._least)
                 high[row] = self._exact_bounds(middle + half, noisy.unit)[1]
         return compact(low), compact(high)
 
@@ -442,43 +642,52 @@ class TransformationMechanism(Mechanism):
     def coverage(self, q: Scalar | ArrayLike, level: float = 0.95, unit: UnitLike | None = None) -> float | Array:
         """Return the exact probability that the output lies in `prediction_interval(q, level, unit)`."""
         tail = level_quantile(level)
-        half = -special.ndtri(tail) * self.sigma
+        half = self._noise.isf(tail)
         if unit is not None:
             step = as_unit(unit)
-            return evaluate("q", q, lambda q: self._published_coverage(q, half, step), low=0)
+            return evaluate("q", q, lambda q: self._published_coverage(q, half, step), low=self._least)
 
         def covered(q: Array) -> Array:
             v = self._transform(q)
             low, high = self._extremes(v, half)
-            turns, far = self._turns(v), NOISE_SPAN * self.sigma
+            turns, far = self._turns(v), self._span
             below = _with_ends(turns, v - (far + half) / 2, (far - half) / 2)
             above = _with_ends(turns, v + (far + half) / 2, (far - half) / 2)
-            outside = [exact_coverage(self._estimate, ends, v, self.sigma, low, high) for ends in (below, above)]
+            outside = [exact_coverage(self._estimate, ends, v, self._noise, low, high) for ends in (below, above)]
             return 1 - 2 * tail + outside[0] + outside[1]
 
-        return evaluate("q", q, covered, low=0)
+        return evaluate("q", q, covered, low=self._least)
+
+    @property
+    def _span(self) -> float:
+        """The size of the noise that is considered."""
+        return self._noise.isf(BEYOND_SPAN)
 
     def _published_coverage(self, q: Array, half: float, unit: Fraction) -> Array:
         """Return P(low <= published <= high). Estimates slightly beyond an end are rounded to it."""
         u, v = float(unit), self._transform(q)
         low, high = (u * end for end in self._predicted(q, half, unit))
-        ends = _with_ends(self._turns(v), v, NOISE_SPAN * self.sigma)
+        ends = _with_ends(self._turns(v), v, self._span)
         if self._rounds_at_random:  # an estimate s units beyond an end is rounded to it with probability 1 − s
             nodes, weights = special.roots_legendre(32)
             beyond, weights = (nodes + 1) / 2, weights / 2
         else:
             beyond, weights = np.array([0.5]), np.ones(1)
-        found = [exact_coverage(self._estimate, ends, v, self.sigma, low - s * u, high + s * u) for s in beyond]
+        found = [exact_coverage(self._estimate, ends, v, self._noise, low - s * u, high + s * u) for s in beyond]
         # Misses that are due to floating-point rounding alone are not counted.
-        return np.asarray(np.maximum(weights @ np.array(found), 1 - 2 * special.ndtr(-half / self.sigma)))
+        return np.asarray(np.maximum(weights @ np.array(found), 1 - 2 * self._noise.sf(half)))
 
 
-@cache
-def _normal_grid() -> tuple[Array, Array]:
-    """Return evenly spaced values of a standard normal variable, with their weights."""
-    n = np.linspace(-9, 9, 1 << 15)
-    weights = np.exp(-(n**2) / 2)
-    return n, weights / weights.sum()
+@lru_cache(maxsize=16)
+def _noise_grid(noise: SymmetricNoise) -> tuple[Array, Array]:
+    """Return values of the noise with their weights, dense enough for periodic functions of it."""
+    if isinstance(noise, GaussianNoise):
+        n = np.linspace(-9, 9, 1 << 15)
+        weights = np.exp(-(n**2) / 2)
+        return noise.sigma * n, weights / weights.sum()
+    tail = (np.arange(1 << 14) + 0.5) / (1 << 15)
+    half = noise.isf(tail)
+    return np.concatenate([-half, half[::-1]]), np.full(1 << 15, 2.0**-15)
 
 
 def _with_ends(points: Array, middle: Array, half: float) -> Array:

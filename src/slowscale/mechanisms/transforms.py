@@ -1,5 +1,5 @@
-"""The transformations: roots (Corollary kth_root_transform), the logarithm (Corollary log_transform), and user-given
-functions (Theorem transform).
+"""The transformations: roots (Corollary kth_root_transform), the logarithm (Corollary log_transform), arsinh for
+sums of any sign, and user-given functions (Theorem transform).
 
 For sums of cells, the cumulants of the error are bounded from noisy transformed values, by power sums of the true ones.
 
@@ -20,13 +20,14 @@ import numpy as np
 from scipy import special
 
 from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
-from slowscale.core.families import LogFamily, RootFamily
+from slowscale.core.families import ArsinhFamily, LogFamily, RootFamily
 from slowscale.core.formulas import check_concave, log1p_ratio, probes, root, root_rise
 from slowscale.core.parameters import Array, apply, real
+from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.mechanisms.drawing import fine_step
-from slowscale.mechanisms.transformation import NOISE_SPAN, TransformationMechanism, check_estimator
-from slowscale.policy import Function, LogPolicy, Policy, RootPolicy, TransformationPolicy
-from slowscale.sampling.balls import Ball, exact_root
+from slowscale.mechanisms.transformation import ROUNDOFF, TransformationMechanism
+from slowscale.policy import ArsinhPolicy, Function, LogPolicy, RootPolicy, TransformationPolicy
+from slowscale.sampling.balls import Ball, exact_power, exact_root
 from slowscale.sampling.samplers import Lift, Number
 
 # What the floating-point evaluation of a power sum may lose, relative to it.
@@ -101,25 +102,51 @@ LARGEST_K = 12
 class Root(RootFamily, TransformationMechanism):
     """The kth root transformation (Corollary kth_root_transform): k = 1 identity, 2 square root, 4 fourth root.
 
+    `noise` is "gaussian" or "laplace", or additive noise of scale 1; sigma is its scale. Laplace noise has a
+    mean-unbiased estimator for every k > 1, Gaussian noise for whole k. The estimator is "mean" where it exists and has
+    a variance, and otherwise "median".
+
     >>> m = Root(k=2, sigma=1, a=1)
     >>> [round(end) for end in m.prediction_interval(1000)]
     [879, 1127]
+    >>> round(Root(k=2.5, sigma=1, noise="laplace").std(1000), 1)
+    226.2
     """
 
     kind = "root"
-    words = "The {total} is transformed by a root, Gaussian noise is added, and the result is transformed back."
+    words = "The {total} is transformed by a root, noise is added, and the result is transformed back."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fourth root": {"k": 4}}
     _free = ("sigma", "a")
 
-    estimator: str = "mean"
+    noise: str | AdditiveMechanism = "gaussian"
+    estimator: str | None = None
 
     def _check(self) -> None:
-        check_estimator(self.estimator)
+        super()._check()
+        self._check_noise()
 
     @property
-    def policy(self) -> Policy:
-        """((Δ + a)^(1/k) − a^(1/k))²/(2σ²)."""
-        return RootPolicy(k=self.k, sigma=self.sigma, a=self.a)
+    def _no_mean(self) -> str | None:
+        if self._is_gaussian and not isinstance(self.k, int):
+            return "with Gaussian noise, only roots with a whole k have such an estimator"
+        return super()._no_mean
+
+    @property
+    def _order(self) -> int:
+        """k, where the formulas need a whole number."""
+        assert isinstance(self.k, int)
+        return self.k
+
+    @property
+    def _no_variance(self) -> bool:
+        return self._is_laplace and self.a == 0 and 1 < self.k <= 1.5
+
+    @property
+    def _variance_rises(self) -> bool:
+        return self.k == 1 or self.k >= 2
+
+    def _gaussian_policy(self, sigma: float) -> RootPolicy:
+        return RootPolicy(k=self.k, sigma=sigma, a=self.a)
 
     def _transform(self, q: Array) -> Array:
         return root(q + self.a, self.k)
@@ -133,35 +160,65 @@ class Root(RootFamily, TransformationMechanism):
             error = (q + self.a) * np.expm1(self.k * np.log1p(shift / v))
         return np.where(v == 0, shift**self.k, error)
 
-    def _exact_transform(self, q: Number, lift: Lift) -> Number:
-        return exact_root(q + self.a, self.k)
+    def _slopes(self, v: Array) -> tuple[Array, Array]:
+        k = self.k
+        # 0 to the power 0 is 1: the second derivative of a square is constant.
+        return k * v ** (k - 1.0), k * (k - 1) * v ** (k - 2.0) if k != 1 else np.zeros_like(v)
 
-    def _exact_estimate(self, v: Number, lift: Lift) -> Number:
-        if self.estimator == "median":
-            return self._exact_inverse(v, lift)
+    def _exact_slopes(self, v: Number, lift: Lift) -> tuple[Number, Number]:
+        k = self.k
+        if k == 1:
+            return lift(1.0), lift(0.0)
+        bend = exact_power(v, k - 2, lift) * lift(k) * lift(k - 1)
+        return exact_power(v, k - 1, lift) * lift(k), bend
+
+    @property
+    def _laplace_turns(self) -> list[float]:
+        return [self.sigma * math.sqrt((self.k - 1) * (self.k - 2))] if self.k > 2 else []
+
+    def _exact_transform(self, q: Number, lift: Lift) -> Number:
+        return exact_root(q + self.a, self.k, lift)
+
+    def _exact_gaussian_estimate(self, v: Number, lift: Lift) -> Number:
         return self._hermite(v, lift(1.0)) - self.a
 
     def _exact_inverse(self, v: Number, lift: Lift) -> Number:
-        return v.max(exact_root(lift(self.a), self.k)) ** self.k - self.a
+        return exact_power(v.max(exact_root(lift(self.a), self.k, lift)), self.k, lift) - self.a
 
-    def _mean_estimate(self, v: Array) -> Array:
+    def _gaussian_estimate(self, v: Array) -> Array:
         return np.asarray(self._hermite(v, np.ones_like(v)) - self.a)
 
     def _hermite(self, v: Any, one: Any) -> Any:
         """σ^k·He_k(v/σ), by the recurrence of the Hermite polynomials scaled by σ."""
         before, now = one, v
-        for n in range(1, self.k):
+        for n in range(1, self._order):
             before, now = now, v * now - before * self.sigma * self.sigma * float(n)
         return now
 
     def _turns(self, v: Array) -> Array:
-        if self.estimator == "median" or self.k == 1:
+        if self.estimator == "median" or self._is_laplace or self.k == 1:
             return super()._turns(v)
         zeros = self.sigma * special.roots_hermitenorm(self.k - 1)[0]  # He_k' = k·He_(k−1)
         return np.broadcast_to(zeros, (v.size, zeros.size))
 
+    def _laplace_std(self, q: Array) -> Array:
+        """Return the standard deviation for Laplace noise and whole k: a sum without cancellation.
+
+        E[v^m; v >= v0] is the sum over j of C(m, j)·j!·b^j·μ^(m−j)·(1 ± P(j + 1, s))/2, with s = (μ − v0)/b, the
+        regularized incomplete gamma function P, and + for even j.
+        """
+        k, b, v, depth = self._order, self.sigma, self._transform(q), self._height(q) / self.sigma
+        total = np.exp(-depth) / 2 * (b * self._floor_slope) ** 2
+        for m, factor in ((2 * k - 2, 2 * (b * k) ** 2), (2 * k - 4, (b * b * k * (k - 1)) ** 2)):
+            for j in range(m + 1) if factor else ():
+                share = 1 + special.gammainc(j + 1, depth) if j % 2 == 0 else special.gammaincc(j + 1, depth)
+                total += factor * math.perm(m, j) * b**j * v ** (m - j) * share / 2
+        return np.sqrt(total)
+
     def _std(self, q: Array) -> Array:
-        if self.estimator == "median":
+        if self._by_operator and isinstance(self.k, int) and self.k <= LARGEST_K:
+            return self._laplace_std(q)
+        if not self._is_gaussian or self.estimator == "median":
             return super()._std(q)
         v = self._transform(q)
         scale = np.maximum(v, self.sigma)
@@ -173,16 +230,18 @@ class Root(RootFamily, TransformationMechanism):
     def _summed_cumulants(self, v: Array, groups: Any, counts: Array, miss: Array) -> tuple[Array, Array] | None:
         if self.estimator == "median":
             return None
+        if self._is_laplace:
+            return super()._summed_cumulants(v, groups, counts, miss)
         if self.k > LARGEST_K:
             return None
-        second, fourth = root_cumulants(self.k)
+        second, fourth = root_cumulants(self._order)
         powers = range(1, max(len(second), len(fourth)))
         above = upper_power_sums(v, groups, counts, powers, self.sigma, miss)
         square = self.sigma**2
         with np.errstate(over="ignore"):
             found = [
                 sum(
-                    float(c) * square ** (of * self.k // 2 - m) * (above[m] if m else counts)
+                    float(c) * square ** (of * self._order // 2 - m) * (above[m] if m else counts)
                     for m, c in enumerate(coefficients)
                     if c
                 )
@@ -191,24 +250,24 @@ class Root(RootFamily, TransformationMechanism):
         return np.asarray(found[0] + 0.0 * counts), np.asarray(found[1] + 0.0 * counts)
 
     def _variance_estimate(self, v: Array) -> Array:
-        if self.estimator == "median":
+        if self.estimator == "median" or self._is_laplace:
             return super()._variance_estimate(v)
         # Σ C(k, i)²·(k − i)!·σ^(2k)·He_2i(v/σ), in units of max(|v|, σ), so that no single term overflows.
-        unit = np.maximum(np.abs(v), self.sigma)
+        k, unit = self._order, np.maximum(np.abs(v), self.sigma)
         v, square = v / unit, (self.sigma / unit) ** 2
         coefficients = np.exp(self._log_coefficients())
-        total = coefficients[0] * square**self.k
+        total = coefficients[0] * square**k
         before, now = np.ones_like(v), v
-        for n in range(1, 2 * self.k - 1):
+        for n in range(1, 2 * k - 1):
             before, now = now, v * now - n * square * before
             if n % 2:
                 i = (n + 1) // 2
-                total += coefficients[i] * square ** (self.k - i) * now
-        return np.asarray(total * unit ** (2 * self.k))
+                total += coefficients[i] * square ** (k - i) * now
+        return np.asarray(total * unit ** (2 * k))
 
     def _log_coefficients(self) -> Array:
         """ln of C(k, i)²·(k − i)! for i < k."""
-        k, i = self.k, np.arange(self.k)
+        k, i = self._order, np.arange(self._order)
         if k <= 50:  # exact whole numbers, rounded once
             return np.array([math.log(math.comb(k, j) ** 2 * math.factorial(k - j)) for j in range(k)])
         return np.asarray(2 * (special.gammaln(k + 1) - special.gammaln(i + 1)) - special.gammaln(k - i + 1))
@@ -218,25 +277,42 @@ class Root(RootFamily, TransformationMechanism):
 class Log(LogFamily, TransformationMechanism):
     """The log transformation (Corollary log_transform): the error grows in proportion to the sum.
 
+    `noise` is "gaussian" or "laplace", or additive noise of scale 1; sigma is its scale. With Laplace noise, the mean
+    estimate exists for sigma < 1, and has a variance for sigma < 1/2. The estimator is "mean" where it exists and has a
+    variance, and otherwise "median".
+
     >>> m = Log(sigma=1)
     >>> [round(end) for end in m.prediction_interval(1000)]
     [85, 4309]
     """
 
     kind = "log"
-    words = "The {total} is transformed by a logarithm, Gaussian noise is added, and the result is transformed back."
+    words = "The {total} is transformed by a logarithm, noise is added, and the result is transformed back."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"log": {}}
     _free = ("sigma", "a")
 
-    estimator: str = "mean"
+    noise: str | AdditiveMechanism = "gaussian"
+    estimator: str | None = None
 
     def _check(self) -> None:
-        check_estimator(self.estimator)
+        self._check_noise()
 
     @property
-    def policy(self) -> Policy:
-        """(ln(Δ + a) − ln a)²/(2σ²)."""
-        return LogPolicy(sigma=self.sigma, a=self.a)
+    def _no_mean(self) -> str | None:
+        if self._is_laplace and self.sigma >= 1:
+            return "with Laplace noise of scale 1 or more, the logarithm has no such estimator"
+        return super()._no_mean
+
+    @property
+    def _no_variance(self) -> bool:
+        return self._is_laplace and self.sigma >= 0.5
+
+    @property
+    def _variance_rises(self) -> bool:
+        return not self._no_variance
+
+    def _gaussian_policy(self, sigma: float) -> LogPolicy:
+        return LogPolicy(sigma=sigma, a=self.a)
 
     def _transform(self, q: Array) -> Array:
         return math.log(self.a) + self._height(q)
@@ -251,20 +327,36 @@ class Log(LogFamily, TransformationMechanism):
     def _exact_transform(self, q: Number, lift: Lift) -> Number:
         return (q + self.a).log()
 
-    def _exact_estimate(self, v: Number, lift: Lift) -> Number:
-        if self.estimator == "median":
-            return self._exact_inverse(v, lift)
+    def _slopes(self, v: Array) -> tuple[Array, Array]:
+        grown = np.exp(v)
+        return grown, grown
+
+    def _exact_slopes(self, v: Number, lift: Lift) -> tuple[Number, Number]:
+        grown = v.exp()
+        return grown, grown
+
+    @property
+    def _floor_slope(self) -> float:
+        return self.a
+
+    def _exact_gaussian_estimate(self, v: Number, lift: Lift) -> Number:
         return (v - lift(self.sigma) * self.sigma * 0.5).exp() - self.a
 
     def _exact_inverse(self, v: Number, lift: Lift) -> Number:
         return v.exp().max(lift(self.a)) - self.a
 
-    def _mean_estimate(self, v: Array) -> Array:
+    def _gaussian_estimate(self, v: Array) -> Array:
         with np.errstate(over="ignore"):
             return np.asarray(np.exp(v - self.sigma * self.sigma / 2) - self.a)
 
     def _std(self, q: Array) -> Array:
-        if self.estimator == "median":
+        if self._by_operator and not self._no_variance:
+            # The mean of (2b² + b⁴)·e^(2v) above ln a, where v is Laplace around ln(q + a), and of b²a² below.
+            b, depth = self.sigma, self._height(q)
+            grown = 1 / (1 - 2 * b) - np.expm1(-(2 + 1 / b) * depth) / (1 + 2 * b)
+            fallen = (self.a / (q + self.a)) ** 2 * np.exp(-depth / b)
+            return np.asarray((q + self.a) * b * np.sqrt((1 + b * b / 2) * grown + fallen / 2))
+        if self.estimator == "median" or not self._is_gaussian:
             return super()._std(q)
         square = np.float64(self.sigma) ** 2
         with np.errstate(over="ignore"):
@@ -274,6 +366,8 @@ class Log(LogFamily, TransformationMechanism):
         # The error is (q + a)·(Y − 1) with a lognormal variable Y of mean 1.
         if self.estimator == "median":
             return None
+        if self._is_laplace:
+            return super()._summed_cumulants(v, groups, counts, miss)
         with np.errstate(over="ignore", invalid="ignore"):
             second, fourth = upper_exponential_sums(v, groups, counts, (2, 4), self.sigma, miss)
             grown = np.expm1(np.float64(self.sigma) ** 2)
@@ -282,7 +376,7 @@ class Log(LogFamily, TransformationMechanism):
             return grown * second, grown**3 * (w**3 + 3 * w**2 + 6 * w + 6) * fourth
 
     def _moments(self, q: Array) -> tuple[Array, Array]:
-        if self.estimator == "mean" or self.sigma < 1:
+        if self.estimator == "mean" or self.sigma < 1 or not self._is_gaussian:
             return super()._moments(q)
         # Moments of a lognormal variable truncated at 0, as in the Black-Scholes formula, divided by `growth`.
         square, start = np.float64(self.sigma) ** 2, self._height(q) / self.sigma
@@ -294,28 +388,158 @@ class Log(LogFamily, TransformationMechanism):
         return growth * mean - q, growth * np.sqrt(moment - mean**2)
 
     def _variance_estimate(self, v: Array) -> Array:
-        if self.estimator == "median":
+        if self.estimator == "median" or self._is_laplace:
             return super()._variance_estimate(v)
         with np.errstate(over="ignore"):
             square = np.float64(self.sigma) ** 2
             return np.asarray(-np.expm1(-square) * np.exp(2 * v - square))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Arsinh(ArsinhFamily, TransformationMechanism):
+    """arsinh(q/s) plus noise, for sums of any sign: the error is about s·σ for small sums, and relative for large ones.
+
+    `noise` is "gaussian" or "laplace", or additive noise of scale 1; sigma is its scale. With Laplace noise, the mean
+    estimate exists for sigma < 1, and has a variance for sigma < 1/2.
+
+    >>> m = Arsinh(s=1000, sigma=0.1, noise="laplace")
+    >>> [round(m.std(q)) for q in (-1e6, 0, 1e6)]
+    [145074, 144, 145074]
+    """
+
+    kind = "arsinh"
+    words = "The {total} is transformed by arsinh, noise is added, and the result is transformed back."
+    _free = ("sigma", "s")
+    _needs_nonnegative = False
+    a = 0.0
+
+    noise: str | AdditiveMechanism = "gaussian"
+    estimator: str | None = None
+
+    def _check(self) -> None:
+        self._check_noise()
+
+    @property
+    def _no_mean(self) -> str | None:
+        if self._is_laplace and self.sigma >= 1:
+            return "with Laplace noise of scale 1 or more, arsinh has no such estimator"
+        return super()._no_mean
+
+    @property
+    def _no_variance(self) -> bool:
+        return self._is_laplace and self.sigma >= 0.5
+
+    def _gaussian_policy(self, sigma: float) -> ArsinhPolicy:
+        return ArsinhPolicy(s=self.s, sigma=sigma)
+
+    @property
+    def _floor(self) -> float:
+        return -math.inf
+
+    def _transform(self, q: Array) -> Array:
+        return np.arcsinh(q / self.s)
+
+    def _height(self, q: Array) -> Array:
+        return np.full_like(q, math.inf)
+
+    def _median_error(self, q: Array, shift: Array) -> Array:
+        return self.s * np.sinh(self._transform(q) + shift) - q
+
+    def _invert(self, v: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return np.asarray(self.s * np.sinh(v))
+
+    @property
+    def _shrinkage(self) -> float:
+        """1/E e^Z: the mean of sinh(v) is E e^Z times the sinh of the transformed sum."""
+        return 1 - self.sigma**2 if self._is_laplace else math.exp(-(self.sigma**2) / 2)
+
+    def _gaussian_estimate(self, v: Array) -> Array:
+        return self._shrinkage * self._invert(v)
+
+    _mean_estimate = _gaussian_estimate
+
+    def _slopes(self, v: Array) -> tuple[Array, Array]:
+        return self.s * np.cosh(v), self.s * np.sinh(v)
+
+    def _exact_slopes(self, v: Number, lift: Lift) -> tuple[Number, Number]:
+        bend = self._exact_inverse(v, lift)
+        return (bend * bend + lift(self.s) * lift(self.s)).sqrt(), bend
+
+    def _turns(self, v: Array) -> Array:
+        return np.empty((v.size, 0))  # the estimator is monotone
+
+    def _std(self, q: Array) -> Array:
+        if self.estimator == "median":
+            return super()._std(q)
+        with np.errstate(over="ignore"):
+            return np.asarray(np.hypot(math.sqrt(self._spread[0]) * self.s, math.sqrt(self._spread[1]) * q))
+
+    @property
+    def _spread(self) -> tuple[float, float]:
+        """The variance is s² times the first number plus q² times the second one."""
+        square = self.sigma**2
+        if not self._is_laplace:
+            return math.sinh(square), math.expm1(square)
+        if self._no_variance:
+            return math.inf, math.inf
+        return 2 * square * (1 - square) ** 2 / (1 - 4 * square), (2 * square + square**2) / (1 - 4 * square)
+
+    def _summed_cumulants(self, v: Array, groups: Any, counts: Array, miss: Array) -> tuple[Array, Array] | None:
+        if self.estimator == "median" or self._no_variance:
+            return None
+        # All true sums of a group are at most this large, in either direction, with probability 1 − miss.
+        with np.errstate(over="ignore"):
+            reach = self._noise.isf(miss / counts / 2)[groups] + fine_step(self.sigma)
+            largest = self._std(self._invert(np.abs(v) + reach)) ** 2 * (1 + ROUNDOFF)
+            return np.bincount(groups, largest, counts.size).astype(float), np.full(counts.size, math.inf)
+
+    def _variance_estimate(self, v: Array) -> Array:
+        if self.estimator == "median":
+            return super()._variance_estimate(v)
+        empty, grown = self._spread
+        # sinh(v)² of the true transformed sum has the unbiased estimate (cosh(2v)/E e^(2Z) − 1)/2.
+        square = self.sigma**2
+        shrinkage = 1 - 4 * square if self._is_laplace else math.exp(-2 * square)
+        with np.errstate(over="ignore"):
+            return np.asarray(self.s**2 * (empty + grown * (shrinkage * np.cosh(2 * v) - 1) / 2))
+
+    def _exact_transform(self, q: Number, lift: Lift) -> Number:
+        return (q / lift(self.s)).asinh()
+
+    def _exact_gaussian_estimate(self, v: Number, lift: Lift) -> Number:
+        b = lift(self.sigma)
+        shrinkage = lift(1.0) - b * b if self._is_laplace else (-(b * b) * 0.5).exp()
+        return v.sinh() * lift(self.s) * shrinkage
+
+    def _exact_estimate(self, v: Number, lift: Lift) -> Number:
+        return self._exact_inverse(v, lift) if self.estimator == "median" else self._exact_gaussian_estimate(v, lift)
+
+    def _exact_inverse(self, v: Number, lift: Lift) -> Number:
+        return v.sinh() * lift(self.s)
+
+
 @dataclass(frozen=True)
 class Transformation(TransformationMechanism):
     """Any concave, strictly increasing f on [a, ∞) with its inverse (Theorem transform).
 
-    When the mechanism is created, it is checked numerically that f is increasing and concave and that `inverse` is its
-    inverse. The estimator is "median" (Theorem mdnUnbiasTransform) or a function of the noisy transformed value.
+    When the mechanism is created, it is checked numerically that f is increasing and concave, that `inverse` is its
+    inverse, and that `slope` and `bend` are the first and the second derivative of the inverse, if they are given. The
+    estimator is "median" (Theorem mdnUnbiasTransform), or "mean" for Laplace noise and an inverse with these
+    derivatives, or a function of the noisy transformed value.
 
     >>> import numpy as np
     >>> m = Transformation(np.arcsinh, np.sinh, sigma=0.5, a=0)
     >>> round(m.policy(1000), 2)
     115.55
+    >>> derivatives = {"slope": np.cosh, "bend": np.sinh}
+    >>> m = Transformation(np.arcsinh, np.sinh, sigma=0.1, a=0, noise="laplace", estimator="mean", **derivatives)
+    >>> round(m.std(0), 4)
+    0.1017
     """
 
     kind = "transformation"
-    words = "The {total} is transformed by a function, Gaussian noise is added, and the result is transformed back."
+    words = "The {total} is transformed by a function, noise is added, and the result is transformed back."
     _free = ("sigma", "a")
 
     @classmethod
@@ -328,20 +552,42 @@ class Transformation(TransformationMechanism):
     sigma: float = real(above=0, typical=(0.01, 100))
     a: float = real(typical=(0, 100))
     estimator: str | Function = "median"
+    noise: str | AdditiveMechanism = "gaussian"
+    slope: Callable[[Any], Any] | None = None
+    bend: Callable[[Any], Any] | None = None
 
     def _check(self) -> None:
-        for name in ("f", "inverse"):
-            if not callable(getattr(self, name)):
-                raise ParameterTypeError(name, allowed="a function", given=getattr(self, name))
-        if not callable(self.estimator) and not (isinstance(self.estimator, str) and self.estimator == "median"):
-            raise ParameterError("estimator", allowed='"median" or a function', given=self.estimator)
+        for name in ("f", "inverse", "slope", "bend"):
+            given = getattr(self, name)
+            if not callable(given) and not (given is None and name in ("slope", "bend")):
+                raise ParameterTypeError(name, allowed="a function", given=given)
+        if not callable(self.estimator) and self.estimator not in ("mean", "median"):
+            raise ParameterError("estimator", allowed='"mean", "median" or a function', given=self.estimator)
+        self._check_noise(functions=True)
         check_concave(self.f, self.a)
-        _check_inverse(self.f, self.inverse, self.a, self.sigma, self.estimator == "median")
+        _check_inverse(self.f, self.inverse, self.a, self.sigma, isinstance(self.estimator, str))
+        if self.slope is not None and self.bend is not None:
+            _check_derivatives(self.inverse, self.slope, self.bend, self._floor, self.sigma)
 
     @property
-    def policy(self) -> Policy:
-        """(f(Δ + a) − f(a))²/(2σ²)."""
-        return TransformationPolicy(self.f, self.sigma, self.a)
+    def _no_mean(self) -> str | None:
+        if not self._is_laplace:
+            return "only Laplace noise has such an estimator for a user-given function"
+        missing = self.slope is None or self.bend is None
+        return "it needs slope and bend, the derivatives of the inverse" if missing else None
+
+    def _gaussian_policy(self, sigma: float) -> TransformationPolicy:
+        return TransformationPolicy(self.f, sigma, self.a)
+
+    def _slopes(self, v: Array) -> tuple[Array, Array]:
+        assert self.slope is not None
+        assert self.bend is not None
+        return apply(self.slope, v), apply(self.bend, v)
+
+    def _exact_slopes(self, v: Number, lift: Lift) -> tuple[Number, Number]:
+        assert self.slope is not None
+        assert self.bend is not None
+        return self._in_arb("slope", self.slope, v), self._in_arb("bend", self.bend, v)
 
     def _transform(self, q: Array) -> Array:
         return apply(self.f, q + self.a)
@@ -358,7 +604,10 @@ class Transformation(TransformationMechanism):
     def _exact_estimate(self, v: Number, lift: Lift) -> Number:
         if not isinstance(self.estimator, str):
             return self._in_arb("estimator", self.estimator, v)
-        return self._exact_inverse(v, lift)
+        return super()._exact_estimate(v, lift)
+
+    def _exact_gaussian_estimate(self, v: Number, lift: Lift) -> Number:
+        raise AssertionError("refused when the mechanism was made")
 
     def _exact_inverse(self, v: Number, lift: Lift) -> Number:
         least = self._in_arb("f", self.f, lift(self.a))
@@ -384,13 +633,13 @@ class Transformation(TransformationMechanism):
             ) from cause
         return result
 
-    def _mean_estimate(self, v: Array) -> Array:
-        raise ParameterError("estimator", allowed='"median" or a function')
+    def _gaussian_estimate(self, v: Array) -> Array:
+        raise AssertionError("refused when the mechanism was made")
 
     def _turns(self, v: Array) -> Array:
         if self.estimator == "median":
             return super()._turns(v)
-        found = [_turning_points(self._estimate, float(middle), NOISE_SPAN * self.sigma) for middle in v]
+        found = [_turning_points(self._estimate, float(middle), self._span) for middle in v]
         width = max(map(len, found))
         return np.array([points + [math.inf] * (width - len(points)) for points in found]).reshape(v.size, width)
 
@@ -413,6 +662,34 @@ def _turning_points(function: Callable[[Array], Array], middle: float, half: flo
         )
         for i in turns
     ]
+
+
+def _check_derivatives(
+    inverse: Callable[[Any], Any], slope: Callable[[Any], Any], bend: Callable[[Any], Any], start: float, sigma: float
+) -> None:
+    """Raise unless `slope` and `bend` are derivatives of the inverse from `start` on, whose slope has no jumps."""
+    nodes, weights = np.polynomial.legendre.leggauss(20)
+    ends = start + sigma * np.linspace(0.0, 8.0, 65)
+    middle, half = (ends[1:] + ends[:-1]) / 2, np.diff(ends) / 2
+    at = middle[:, None] + half[:, None] * nodes
+    for name, function, derivative in (("slope", inverse, slope), ("bend", slope, bend)):
+        risen = np.diff(apply(function, ends))
+        added = half * (apply(derivative, at.ravel()).reshape(at.shape) @ weights)
+        wrong = ~(
+            np.abs(risen - added) <= 1e-6 * (np.abs(risen) + np.abs(added)) + 1e-12 * np.abs(apply(function, ends[1:]))
+        )
+        wrong[0] = False  # the slope may be infinite at the start
+        if wrong.any():
+            of = "inverse" if name == "slope" else "slope"
+            raise ParameterError(
+                name,
+                f"must be the derivative of `{of}`, which must not jump",
+                code="mismatch",
+                given=Shown(
+                    f"between {ends[:-1][wrong][0]:g} and {ends[1:][wrong][0]:g}, {of} rises by {risen[wrong][0]:g}, "
+                    f"and the integral of {name} is {added[wrong][0]:g}"
+                ),
+            )
 
 
 def _check_inverse(

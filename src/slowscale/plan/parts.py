@@ -29,6 +29,7 @@ from slowscale.core.parameters import Domain, domains, tables
 from slowscale.mechanisms import REGISTRY, Mechanism
 from slowscale.mechanisms.base import ESTIMATORS
 from slowscale.mechanisms.calibration import ACCOUNTING, ACCOUNTINGS, CLOSED, LEVEL, TIGHT, charged_policy
+from slowscale.mechanisms.transformation import NOISES
 from slowscale.policy import ConstantPolicy, Policy
 
 if TYPE_CHECKING:
@@ -348,26 +349,26 @@ class HierarchyPlan(PlanPart):
         return Hierarchy(self.column, {level: {"": ""} for level in self.levels or ()})
 
 
-# The mechanisms that a plan can name: all whose parameters are numbers or pairs of numbers, apart from the estimator.
+# The mechanisms that a plan can name: all whose parameters are numbers or pairs of numbers, apart from the
+# noise and the estimator.
 MECHANISMS: dict[str, type[Mechanism]] = {
     kind: cls
     for kind, cls in REGISTRY.items()
-    if {field.name for field in fields(cls)} <= {*domains(cls), *tables(cls), "estimator"}  # type: ignore[arg-type]
+    if {field.name for field in fields(cls)} <= {*domains(cls), *tables(cls), "estimator", "noise"}  # type: ignore[arg-type]
 }
 NUMBER_PARAMETERS = tuple(dict.fromkeys(name for cls in MECHANISMS.values() for name in domains(cls)))
 # The name in plans of each parameter that is a table of pairs, with its description.
 TABLE_PARAMETERS = {table.name: table.doc for cls in MECHANISMS.values() for table in tables(cls).values()}
-PARAMETERS = (*NUMBER_PARAMETERS, *TABLE_PARAMETERS, "estimator")
-WHOLE_PARAMETERS = {name for cls in MECHANISMS.values() for name, domain in domains(cls).items() if domain.integer}
-LARGEST_INTEGER = 1000  # the limit for parameters that are whole numbers, such as the k of a k-th root
+PARAMETERS = (*NUMBER_PARAMETERS, *TABLE_PARAMETERS, "noise", "estimator")
+LIMITS = {"k": 1000}  # the largest value that a plan may give to a parameter: a release by a kth root takes k steps
 
 
 # As descriptions of fields name them: the mechanisms that have an estimator, and those whose error depends on the sum.
-WITH_ESTIMATOR = " and ".join(kind for kind, cls in MECHANISMS.items() if hasattr(cls, "estimator"))
-WITH_GROWING_ERROR = " and ".join(kind for kind, cls in MECHANISMS.items() if cls._error_grows)
+WITH_ESTIMATOR = ", ".join(kind for kind, cls in MECHANISMS.items() if hasattr(cls, "estimator"))
+WITH_GROWING_ERROR = ", ".join(kind for kind, cls in MECHANISMS.items() if cls._error_grows)
 
 
-def _number_field(owners: dict[str, Domain]) -> tuple[Any, Any]:
+def _number_field(name: str, owners: dict[str, Domain]) -> tuple[Any, Any]:
     """Return the type and the field of a parameter, from its domain in each mechanism that has it.
 
     The field accepts the values that any of them accepts; the mechanism then checks its domain.
@@ -375,11 +376,17 @@ def _number_field(owners: dict[str, Domain]) -> tuple[Any, Any]:
     docs = dict.fromkeys(domain.doc for domain in owners.values())
     kinds = {doc: ", ".join(kind for kind in owners if owners[kind].doc == doc) for doc in docs}
     description = " ".join(docs if len(docs) == 1 else (f"For {kinds[doc]}: {doc}" for doc in docs))
-    if any(domain.integer for domain in owners.values()):
+    if name in LIMITS:
         low = min(domain.low for domain in owners.values())
-        return int | None, Field(None, ge=low, le=LARGEST_INTEGER, description=description)
+        limited = Annotated[float, Field(ge=low, le=LIMITS[name], allow_inf_nan=False), AfterValidator(_plain)]
+        return limited | None, Field(None, description=description)
     positive = all(domain.low > 0 or (domain.low == 0 and domain.low_open) for domain in owners.values())
     return (Positive if positive else Finite) | None, Field(None, description=description)
+
+
+def _plain(number: float) -> float:
+    """Return a whole number as an integer, which is written without a decimal point."""
+    return int(number) if number.is_integer() else number
 
 
 def constructor_arguments(kind: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -411,10 +418,16 @@ else:
         __base__=PlanPart,
         mechanism=(Literal[tuple(MECHANISMS)], Field(description="The mechanism that adds the noise.")),
         **{
-            name: _number_field({kind: domains(cls)[name] for kind, cls in MECHANISMS.items() if name in domains(cls)})
+            name: _number_field(
+                name, {kind: domains(cls)[name] for kind, cls in MECHANISMS.items() if name in domains(cls)}
+            )
             for name in NUMBER_PARAMETERS
         },
         **{name: (NumberPairs | None, Field(None, description=doc)) for name, doc in TABLE_PARAMETERS.items()},
+        noise=(
+            Literal[tuple(NOISES)] | None,
+            Field(None, description=f"For {WITH_ESTIMATOR}: the noise that is added to the transformed sum."),
+        ),
         estimator=(
             Literal[ESTIMATORS] | None,
             Field(

@@ -26,6 +26,7 @@ from slowscale.core.errors import (
     SlowscaleError,
 )
 from slowscale.mechanisms.base import ESTIMATORS
+from slowscale.mechanisms.transformation import NOISES
 from slowscale.plan.parts import MECHANISMS, given_words
 from slowscale.plan.schema import Plan, QuantilesPlan, RollupPlan, SumsPlan, place_in_plan
 
@@ -49,6 +50,7 @@ RULES = {
 # Fields whose value is one of a few names, which are no secrets.
 CHOICES = {
     "mechanism": tuple(MECHANISMS),
+    "noise": tuple(NOISES),
     "estimator": ESTIMATORS,
     "nulls": ("error", "zero"),
     "negatives": ("error", "zero"),

@@ -16,7 +16,10 @@ from slowscale.policy.base import POLICY_KINDS, PURE, ZCDP, Function, Policy
 from slowscale.policy.combination import MaxPolicy, SumPolicy, TanhPolicy, TimesPolicy
 from slowscale.policy.families import (
     ArsinhNormalPolicy,
+    ArsinhPolicy,
+    ComposedPolicy,
     ConstantPolicy,
+    LaplacePolicy,
     LogPolicy,
     PointsPolicy,
     PolylogPolicy,
@@ -35,9 +38,12 @@ __all__ = [
     "PURE",
     "ZCDP",
     "ArsinhNormalPolicy",
+    "ArsinhPolicy",
     "Certificate",
+    "ComposedPolicy",
     "ConstantPolicy",
     "Function",
+    "LaplacePolicy",
     "LogPolicy",
     "MaxPolicy",
     "PointsPolicy",

@@ -249,7 +249,7 @@ def _check_labels(cells: Any, count: int) -> list[Hashable]:
 
 def to_plain(value: Any) -> Any:
     """Return a parameter as JSON can represent it."""
-    if isinstance(value, Policy | SymmetricNoise):
+    if isinstance(value, Policy | SymmetricNoise) or hasattr(value, "to_dict"):
         return value.to_dict()
     if isinstance(value, tuple):
         return [to_plain(item) for item in value]

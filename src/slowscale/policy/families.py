@@ -13,12 +13,14 @@ import numpy as np
 
 from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.core.families import (
+    ArsinhFamily,
     ArsinhNormalFamily,
     LogFamily,
     PointsFamily,
     PolylogFamily,
     PowerFamily,
     RootFamily,
+    Scale,
     SplittingFamily,
 )
 from slowscale.core.formulas import check_concave, log1p_ratio, log_gap, polylog_rise, power, root, root_gap, root_rise
@@ -28,6 +30,8 @@ from slowscale.policy import tree
 from slowscale.policy.base import PURE, ZCDP, Policy
 from slowscale.policy.tree import (
     INFLUENCE,
+    Absolute,
+    Arsinh,
     Call,
     Difference,
     Formula,
@@ -105,6 +109,30 @@ class RankPolicy(ConstantPolicy):
     def by_rank(self) -> bool:
         """True: a change of the record's value changes ranks."""
         return True
+
+
+@dataclass(frozen=True)
+class LaplacePolicy(Scale, Policy):
+    """x + e^(−x) − 1 with x = Δ/σ: the tight PRzCDP policy of Laplace noise, exact.
+
+    It is the Kullback–Leibler divergence, the limit α → 1. With α = 1/2 + s, the Rényi divergence of order α is
+    (ln F(s²) − ln F(1/4))/(α − 1) with F(u) = cosh(√u·x) + sinh(√u·x)/(2√u), and α·(α − 1) = s² − 1/4. F is an entire
+    function of order 1/2 whose zeros are the eigenvalues, with their signs changed, of −y'' = λy with y'(0) = y(0)/2
+    and y(x) = 0. They are real, and negative, because F > 0 on [0, ∞). So F is a product of factors 1 + u/λ, its
+    logarithm is concave, and the slope d_α/α falls as α rises.
+    """
+
+    kind = "laplace"
+
+    def _loss(self, influence: Array) -> Array:
+        x = influence / self.sigma
+        with np.errstate(over="ignore", invalid="ignore"):
+            series = x * x * (1 / 2 - x * (1 / 6 - x * (1 / 24 - x * (1 / 120 - x * (1 / 720 - x / 5040)))))
+            return np.where(x < 0.01, series, x + np.expm1(-x))
+
+    def formula(self, x: Formula = INFLUENCE) -> Formula:
+        """Return P(x) as a tree."""
+        return tree.LaplaceShift(x if self.sigma == 1 else Quotient(x, self.sigma))
 
 
 class _PurePolicy(Policy):
@@ -274,14 +302,20 @@ class TransformingPolicy(Policy):
         check_range("value (also the changed one)", low, 0)
         return self._half_square(self._gap(low + self.a, gap))
 
+    def _rise_formula(self, x: Formula) -> Formula:
+        """Return f(x + a) − f(a) as a tree."""
+        return Difference(self._transformed(shift(x, self.a)), self._transformed(Number(self.a)))
+
+    def _gap_formula(self, value: Formula, other: Formula, distance: Formula) -> Formula:
+        """Return f(value + a) − f(other + a) as a tree, which may be negative."""
+        return Difference(self._transformed(shift(value, self.a)), self._transformed(shift(other, self.a)))
+
     def formula(self, x: Formula = INFLUENCE) -> Formula:
         """Return P(x) as a tree."""
-        rise = Difference(self._transformed(shift(x, self.a)), self._transformed(Number(self.a)))
-        return HalfSquare(rise, self.sigma)
+        return HalfSquare(self._rise_formula(x), self.sigma)
 
     def _between_formula(self, value: Formula, other: Formula, distance: Formula) -> Formula:
-        ends = (self._transformed(shift(end, self.a)) for end in (value, other))
-        return HalfSquare(Difference(*ends), self.sigma)
+        return HalfSquare(self._gap_formula(value, other, distance), self.sigma)
 
     def _loose(self, value: Array, low: Array, gap: Array, times: float | None) -> Array:
         """Return the starred bounds of Table metric-mechSummaryNew, which leave out the offset a of a root."""
@@ -327,10 +361,12 @@ class RootPolicy(RootFamily, TransformingPolicy):
     def _transformed(self, x: Formula) -> Formula:
         return KthRoot(x, self.k)
 
-    def formula(self, x: Formula = INFLUENCE) -> Formula:
-        """Return P(x) as a tree."""
+    def _rise_formula(self, x: Formula) -> Formula:
         # For k = 1 the offset cancels, and without an offset the second root is 0.
-        return HalfSquare(KthRoot(x, self.k), self.sigma) if self.k == 1 or self.a == 0 else super().formula(x)
+        return KthRoot(x, self.k) if self.k == 1 or self.a == 0 else super()._rise_formula(x)
+
+    def _gap_formula(self, value: Formula, other: Formula, distance: Formula) -> Formula:
+        return KthRoot(distance, 1) if self.k == 1 else super()._gap_formula(value, other, distance)
 
     def shapes(self) -> dict[Policy, float]:
         """Return the shape whose scale is 1, and its coefficient."""
@@ -338,9 +374,6 @@ class RootPolicy(RootFamily, TransformingPolicy):
 
     def _between(self, low: Array, gap: Array) -> Array:
         return self._half_square(gap) if self.k == 1 else super()._between(low, gap)
-
-    def _between_formula(self, value: Formula, other: Formula, distance: Formula) -> Formula:
-        return self.formula(distance) if self.k == 1 else super()._between_formula(value, other, distance)
 
     def _loose(self, value: Array, low: Array, gap: Array, times: float | None) -> Array:
         additive = self.k == 1 and self.a == 0
@@ -376,9 +409,8 @@ class LogPolicy(LogFamily, TransformingPolicy):
     def _transformed(self, x: Formula) -> Formula:
         return Logarithm(x)
 
-    def formula(self, x: Formula = INFLUENCE) -> Formula:
-        """Return P(x) as a tree."""
-        return HalfSquare(Logarithm(shift(x, 1)), self.sigma) if self.a == 1 else super().formula(x)
+    def _rise_formula(self, x: Formula) -> Formula:
+        return Logarithm(shift(x, 1)) if self.a == 1 else super()._rise_formula(x)
 
     def shapes(self) -> dict[Policy, float]:
         """Return the shape whose scale is 1, and its coefficient."""
@@ -390,6 +422,47 @@ class LogPolicy(LogFamily, TransformingPolicy):
 
     def _loose_times_formula(self, value: Formula, other: Formula, times: float) -> Formula:
         return HalfSquare(Logarithm(Number(times)), self.sigma)
+
+
+@dataclass(frozen=True)
+class ArsinhPolicy(ArsinhFamily, TransformingPolicy):
+    """(2·arsinh(Δ/(2s)))²/(2σ²): the arsinh transformation of sums of any sign.
+
+    The slope of arsinh(x/s) is even and falls with |x|, so that a change by Δ moves the transformed sum most from −Δ/2
+    to Δ/2.
+    """
+
+    kind = "arsinh"
+    a = 0.0
+
+    def _rise(self, x: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return np.asarray(2 * np.arcsinh(x / (2 * self.s)))
+
+    def _gap(self, low: Array, gap: Array) -> Array:
+        return self._rise(gap)  # the rest of the sum may have any sign
+
+    def _between(self, low: Array, gap: Array) -> Array:
+        return self._loss(gap)  # values may be negative
+
+    def _transformed(self, x: Formula) -> Formula:
+        return Arsinh(Quotient(x, self.s))
+
+    def _rise_formula(self, x: Formula) -> Formula:
+        return Product(Number(2), Arsinh(Quotient(x, 2 * self.s)))
+
+    def _gap_formula(self, value: Formula, other: Formula, distance: Formula) -> Formula:
+        return self._rise_formula(distance)
+
+    def shapes(self) -> dict[Policy, float]:
+        """Return the shape whose scale is 1, and its coefficient."""
+        return self._unit_shape()
+
+    def _loose(self, value: Array, low: Array, gap: Array, times: float | None) -> Array:
+        return self._between(low, gap)
+
+    def _loose_formula(self, value: Formula, other: Formula, distance: Formula, times: float | None) -> Formula:
+        return self._between_formula(value, other, distance)
 
 
 @dataclass(frozen=True)
@@ -422,3 +495,74 @@ class TransformationPolicy(TransformingPolicy):
 
     def _transformed(self, x: Formula) -> Formula:
         return Call(self.f, x)
+
+
+@dataclass(frozen=True)
+class ComposedPolicy(Policy):
+    """P(f(Δ + a) − f(a)): the policy P of some noise that is added to a transformed sum.
+
+    Two neighbouring sums differ by Δ or less. By concavity, f(q + a) then differs by f(Δ + a) − f(a) or less, and P
+    does not decrease.
+
+    Parameters
+    ----------
+    outer
+        The policy of the noise: PRzCDP or PRDP.
+    inner
+        The policy of the same transformation with Gaussian noise of scale 1.
+    """
+
+    kind = "composed"
+
+    outer: Policy
+    inner: TransformingPolicy
+
+    def _check(self) -> None:
+        if not isinstance(self.outer, Policy):
+            raise ParameterTypeError("outer", allowed="a policy", given=self.outer)
+        if not isinstance(self.inner, TransformingPolicy) or self.inner.sigma != 1:
+            raise ParameterTypeError("inner", allowed="the policy of a transformation, with sigma 1", given=self.inner)
+
+    @property
+    def notion(self) -> str:
+        """The privacy notion of the losses: that of the noise."""
+        return self.outer.notion
+
+    @property
+    def upper(self) -> Policy | None:
+        """The composition with the simpler form of the policy of the noise."""
+        return None if self.outer.upper is None else replace(self, outer=self.outer.upper)
+
+    @property
+    def precision(self) -> float:
+        """By which share the policy may lie above the smallest possible one: that of the policy of the noise."""
+        return float(getattr(self.outer, "precision", 0.0))
+
+    def _rounding_error(self, influence: Array) -> Array:
+        # A loss grows at most like the square of its argument, so that a relative error at most doubles.
+        rise = self.inner._rise(influence)
+        return np.asarray(self.inner._rounding_error(influence) + self.outer._rounding_error(rise))
+
+    def _loss(self, influence: Array) -> Array:
+        return self.outer._loss(self.inner._rise(influence))
+
+    def formula(self, x: Formula = INFLUENCE) -> Formula:
+        """Return P(x) as a tree."""
+        return self.outer.formula(self.inner._rise_formula(x))
+
+    def shapes(self) -> dict[Policy, float]:
+        """Return the shapes of the noise's policy, each of them composed."""
+        return {replace(self, outer=shape): times for shape, times in self.outer.shapes().items()}
+
+    def _between(self, low: Array, gap: Array) -> Array:
+        if not isinstance(self.inner, ArsinhPolicy):
+            check_range("value (also the changed one)", low, 0)
+        return self.outer._loss(self.inner._gap(low + self.inner.a, gap))
+
+    def _between_formula(self, value: Formula, other: Formula, distance: Formula) -> Formula:
+        return self.outer.formula(Absolute(self.inner._gap_formula(value, other, distance)))
+
+    def value(self, influence: float) -> float:
+        """Return the loss of one record size, with more digits if the policy of the noise has a curve."""
+        rise = float(self.inner._rise(np.array([influence]))[0])
+        return float(self.outer.value(rise)) if hasattr(self.outer, "value") else self.outer(rise)

@@ -79,7 +79,7 @@ class KthRoot(Formula):
     """The kth root; k = 1 is the base itself."""
 
     base: Formula
-    k: int
+    k: float
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,13 @@ class Logarithm(Formula):
 
     base: Formula
     tall: bool = False
+
+
+@dataclass(frozen=True)
+class Arsinh(Formula):
+    """The inverse hyperbolic sine."""
+
+    base: Formula
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,13 @@ class HalfSquare(Formula):
 
     rise: Formula
     sigma: float
+
+
+@dataclass(frozen=True)
+class LaplaceShift(Formula):
+    """x + e^(−x) − 1: the loss of a change by x = `base`, in scales of Laplace noise."""
+
+    base: Formula
 
 
 @dataclass(frozen=True)
@@ -305,6 +319,8 @@ def formula_value(formula: Formula, values: Mapping[str, Any] | None = None) -> 
             return of(base) ** (1 / k)
         case Logarithm(base):
             return np.log(of(base))
+        case Arsinh(base):
+            return np.arcsinh(of(base))
         case Absolute(base):
             return abs(of(base))
         case RoundedUp(base, step):
@@ -313,6 +329,8 @@ def formula_value(formula: Formula, values: Mapping[str, Any] | None = None) -> 
             return function(of(base))
         case HalfSquare(rise, sigma):
             return (of(rise) / sigma) ** 2 / 2
+        case LaplaceShift(base):
+            return of(base) + np.expm1(-of(base))
         case LargestRise(base, scale, shape):
             return searched_rise(np.asarray(of(base) / scale), shape)[()]
         case Tanh(pure):

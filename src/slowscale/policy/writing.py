@@ -4,12 +4,14 @@ from fractions import Fraction
 
 from slowscale.policy.tree import (
     Absolute,
+    Arsinh,
     Call,
     Difference,
     Disjoint,
     Formula,
     HalfSquare,
     KthRoot,
+    LaplaceShift,
     LargestRise,
     Logarithm,
     Max,
@@ -36,6 +38,11 @@ def number(x: float) -> str:
     return f"{x:.6g}"
 
 
+def root_square(k: float) -> str:
+    """Write 2/k, the exponent of the square of a kth root, as a fraction if k is whole."""
+    return str(Fraction(2, k)) if isinstance(k, int) else number(2 / k)
+
+
 def text(formula: Formula) -> str:
     """Return a formula as text."""
     match formula:
@@ -59,6 +66,8 @@ def text(formula: Formula) -> str:
             return text(base) if k == 1 else f"{_atom(base)}^(1/{k})"
         case Logarithm(base):
             return f"ln({text(base)})"
+        case Arsinh(base):
+            return f"arsinh({text(base)})"
         case Absolute(base):
             return f"|{text(base)}|"
         case RoundedUp(base, step):
@@ -68,10 +77,12 @@ def text(formula: Formula) -> str:
         case HalfSquare(RoundedUp(base, step), sigma):
             return f"{number(per_piece(step, sigma))}·⌈{_factor(base)} / {number(step)}⌉²"
         case HalfSquare(KthRoot(base, k), sigma):
-            squared = {1: "²", 2: ""}.get(k, f"^({Fraction(2, k)})")
+            squared = "²" if k == 1 else "" if k == 2 else f"^({root_square(k)})"
             return f"{_atom(base)}{squared} / (2·{number(sigma)}²)"
         case HalfSquare(rise, sigma):
             return f"{_atom(rise)}² / (2·{number(sigma)}²)"
+        case LaplaceShift(base):
+            return f"u + e^(−u) − 1 with u = {text(base)}"
         case LargestRise(base, scale, shape):
             ratio = f"z/{number(scale)}"
             curve = f"arsinh({ratio})² / (2·{number(shape)}²) + ln(1 + ({ratio})²) / 2"
@@ -81,8 +92,8 @@ def text(formula: Formula) -> str:
         case Times(count, loss):
             return f"{count}·({text(loss)})"
         case Sum(terms):
-            # A term that defines ε or ψ needs brackets, to show where the definition ends.
-            defines = [contains(term, Tanh) or contains(term, LargestRise) for term in terms]
+            # A term that defines ε, ψ or u needs brackets, to show where the definition ends.
+            defines = [any(contains(term, node) for node in (Tanh, LargestRise, LaplaceShift)) for term in terms]
             written = zip(map(text, terms), defines, strict=True)
             return " + ".join(f"({term})" if bracketed else term for term, bracketed in written)
         case Pieces(_, ends, parts):
@@ -138,6 +149,8 @@ def latex(formula: Formula) -> str:
             return latex(base) if k == 1 else f"\\sqrt[{k}]{{{latex(base)}}}"
         case Logarithm(base, tall):
             return f"\\ln\\left({latex(base)}\\right)" if tall else f"\\ln({latex(base)})"
+        case Arsinh(base):
+            return f"\\operatorname{{arsinh}}\\left({latex(base)}\\right)"
         case Absolute(base):
             return f"\\left|{latex(base)}\\right|"
         case RoundedUp(base, step):
@@ -147,9 +160,11 @@ def latex(formula: Formula) -> str:
         case HalfSquare(RoundedUp(base, step), sigma):
             return f"{number(per_piece(step, sigma))} {_latex_pieces(base, step)}^2"
         case HalfSquare(KthRoot(base, k), sigma):
-            return f"\\frac{{{_latex_atom(base)}^{{{Fraction(2, k)}}}}}{{2 \\cdot {number(sigma)}^2}}"
+            return f"\\frac{{{_latex_atom(base)}^{{{root_square(k)}}}}}{{2 \\cdot {number(sigma)}^2}}"
         case HalfSquare(rise, sigma):
             return f"\\frac{{{_latex_atom(rise)}^2}}{{2 \\cdot {number(sigma)}^2}}"
+        case LaplaceShift(base):
+            return f"u + e^{{-u}} - 1 \\text{{ with }} u = {latex(base)}"
         case LargestRise(base, scale, shape):
             ratio = f"z/{number(scale)}"
             normal = f"\\frac{{\\operatorname{{arsinh}}({ratio})^2}}{{2 \\cdot {number(shape)}^2}}"

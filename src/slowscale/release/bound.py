@@ -39,7 +39,7 @@ from slowscale.data.sums import (
     exact_sums,
     records_below,
 )
-from slowscale.mechanisms import Mechanism, TransformationMechanism
+from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import CLOSED
 from slowscale.mechanisms.exact_sums import Exact
 from slowscale.release.columns import record_policy, requested_policy, single_column
@@ -119,7 +119,7 @@ class BoundSums:
         for name, mechanism in sums.columns.items():
             with located("sums", name):
                 _check_column(name, table, source)
-            negatives = sums.negatives if isinstance(mechanism, TransformationMechanism) else None
+            negatives = sums.negatives if mechanism._needs_nonnegative else None
             columns[name] = Column(name, sums.units[name], sums.nulls, negatives, source.text_numbers)
         expressions = rowwise.described(sums.where, sums.derive, records.computed)
         return BoundSums(sums, records, table, columns, expressions, level, accounting)
@@ -175,8 +175,7 @@ class BoundSums:
 
     def at_least(self, name: str) -> int | None:
         """Return the lower bound on the true sums of a column, or None if none is known."""
-        transformed = isinstance(self.mechanisms[name], TransformationMechanism)
-        return 0 if name == self.sums.counted or transformed else None
+        return 0 if name == self.sums.counted or self.mechanisms[name]._needs_nonnegative else None
 
     @property
     def warnings(self) -> list[str]:

@@ -20,7 +20,7 @@ from slowscale.data.inspecting import Confidential, DataCheck, NearMiss, Outside
 from slowscale.data.keys import Keys
 from slowscale.data.losses import FOR_THE_CURATOR, Losses
 from slowscale.data.sums import ExactSums
-from slowscale.mechanisms import AdditiveMechanism, Mechanism, TransformationMechanism
+from slowscale.mechanisms import AdditiveMechanism, Mechanism
 from slowscale.noise import SymmetricNoise
 from slowscale.release.bound import BoundSums
 from slowscale.release.table import ReleasedSums
@@ -334,7 +334,7 @@ def _expected_errors(query: BoundSums, seen: DataCheck) -> list[ExpectedError]:
     errors = []
     for name, mechanism in query.mechanisms.items():
         truth = seen.rows.astype(float) if name == query.sums.counted else sums[name]
-        if isinstance(mechanism, TransformationMechanism):
+        if mechanism._needs_nonnegative:
             truth = np.maximum(truth, 0.0)  # a release refuses negative values
         sizes = np.abs(truth)
         with np.errstate(divide="ignore"):

@@ -107,7 +107,8 @@ class Sums(Table):
     nulls
         "error", or "zero" to count missing values as 0.
     negatives
-        For transformation mechanisms, which need sums >= 0: "error", or "zero" to count negative values as 0.
+        For roots, logarithms and user-given functions, which need sums >= 0: "error", or "zero" to count negative
+        values as 0.
     nonnegative
         Whether to raise negative results to 0. This biases them upwards, and the release says so.
 

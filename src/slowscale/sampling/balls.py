@@ -5,11 +5,12 @@ adds a bound on its own rounding error to the radius. A formula written with the
 (tier 1, fast) and, unchanged, on `arb` at any precision (tier 2, for decisions that are too close for tier 1).
 
 The radius is itself computed in floats. Its own rounding is covered by adding twice the error bound of each operation,
-and by `Ball.inflated` before a decision. The errors of numpy's log, exp, sinh, cos and sqrt are at most 4
+and by `Ball.inflated` before a decision. The errors of numpy's log, exp, sinh, arcsinh, cos and sqrt are at most 4
 units in the last place; 8 units are added.
 """
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -156,6 +157,12 @@ class Ball:
         grown = (size + 1.0) * (self.rad / np.maximum(1.0 - self.rad, 0.0))
         return Ball(mid, grown * (1 + 1e-9) + (FUNCTION * size + UNDERFLOW))
 
+    def asinh(self) -> "Ball":
+        """arsinh x; its slope is at most 1/√(1 + x²) at the point of the ball that is nearest to 0."""
+        mid = np.arcsinh(self.mid)
+        nearest = np.maximum(np.abs(self.mid) - self.rad, 0.0)
+        return Ball(mid, self.rad / np.hypot(1.0, nearest) * (1 + 1e-9) + FUNCTION * np.abs(mid))
+
     def cos_pi(self) -> "Ball":
         """cos(πx), for |x| <= 4."""
         return Ball(np.cos(np.pi * self.mid), (np.pi * 1.01) * self.rad + 40 * ROUNDING)
@@ -202,11 +209,40 @@ def either(condition: Any, one: Any, other: Any) -> Any:
     return Ball(np.where(condition, one.mid, other.mid), np.where(condition, one.rad, other.rad))
 
 
-def exact_root(x: Any, k: int) -> Any:
+def exact_root(x: Any, k: float, lift: Callable[[Any], Any]) -> Any:
     """x^(1/k) for x >= 0, of float balls or of an Arb number; the root of an exact 0 is exactly 0."""
-    if isinstance(x, Ball):
+    if k == 1:
+        return x
+    if isinstance(x, Ball) and isinstance(k, int):
         return x.root(k)
-    return x if k == 1 or x.is_zero() else (x.log() / k).exp()
+    return _unless_zero(x, lambda: (x.log() / lift(k)).exp())
+
+
+def exact_power(x: Any, power: float, lift: Callable[[Any], Any]) -> Any:
+    """x^power for x >= 0, of float balls or of an Arb number; an exact 0 to a power > 0 is exactly 0."""
+    if power == 0:
+        return lift(1.0)
+    if isinstance(power, int) and power > 0:
+        return x**power
+    return _unless_zero(x, lambda: (x.log() * lift(power)).exp()) if power > 0 else (x.log() * lift(power)).exp()
+
+
+def _unless_zero(x: Any, formula: Callable[[], Any]) -> Any:
+    """Return a formula of x, or an exact 0 where x is one."""
+    if not isinstance(x, Ball):
+        return x if x.is_zero() else formula()
+    zero = (x.mid == 0) & (x.rad == 0)
+    found = formula()
+    return Ball(np.where(zero, 0.0, found.mid), np.where(zero, 0.0, found.rad))
+
+
+def if_positive(x: Any, one: Any, other: Any) -> Any:
+    """Return `one` where x >= 0 and `other` where x < 0; NaN where the ball of x does not decide: use more bits."""
+    if not isinstance(x, Ball):
+        return one if x >= 0 else other if x < 0 else x * math.nan
+    one, other, radius = Ball.of(one), Ball.of(other), x.inflated()
+    mid, rad = (np.where(x.mid >= radius, left, right) for left, right in ((one.mid, other.mid), (one.rad, other.rad)))
+    return Ball(np.where(np.abs(x.mid) >= radius, mid, np.nan), rad)
 
 
 def uniform_balls(words: Any) -> Ball:

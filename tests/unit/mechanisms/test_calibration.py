@@ -306,7 +306,7 @@ def test_user_given_transformation():
         (lambda: ss.ExponentialPolylog.calibrate(std=1e6, at=math.nan), ValueError, "at", "value"),
         (lambda: ss.Gaussian.calibrate(std=1, at="5"), TypeError, "at", "type"),
         (lambda: ss.Root.calibrate(std=1, at=1), TypeError, "k", "missing"),
-        (lambda: ss.Root.calibrate(std=1, at=1, k=2.5), ValueError, "k", "value"),
+        (lambda: ss.Root.calibrate(std=1, at=1, k=0.5), ValueError, "k", "value"),
         (lambda: ss.Root.calibrate(std=1, at=1, k=2, q=3), TypeError, "q", "unknown-name"),
         (lambda: ss.Root.calibrate(std=1, at=1, k=2, free="k"), TypeError, "free", "type"),
         (lambda: ss.Gaussian.calibrate(std=1, sigma=1), TypeError, "no parameter of Gaussian", "fixed"),

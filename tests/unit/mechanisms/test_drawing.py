@@ -87,7 +87,8 @@ def test_the_scale_of_additive_noise_is_exact(unit):
 def test_transformed_sums_get_the_noise_before_they_are_transformed_back(m, f, g, unit):
     """A mean estimate is rounded by a uniform; a median estimate and the transformed value are rounded to nearest."""
     random = m.estimator == "mean"
-    task = TransformationTask(m._exact_transform, m._exact_estimate, 0.5, random, Sums.of(SUMS, unit), 2.0**-18)
+    formulas = (m.added._sampler, m._exact_transform, m._exact_estimate)
+    task = TransformationTask(*formulas, 0.5, random, Sums.of(SUMS, unit), 2.0**-18)
     assert task.extra_uniforms == (1 if random else 0)
     for variate in (1.5, -2.0):
         for q, (estimate, fine) in zip(map(float, SUMS), finished(task, variate, [0.25] * random), strict=True):

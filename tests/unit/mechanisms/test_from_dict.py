@@ -34,6 +34,9 @@ def test_user_given_functions_cannot_be_described() -> None:
         "sigma": 1.0,
         "a": 0.0,
         "estimator": "mean",
+        "noise": "laplace",
+        "slope": "x",
+        "bend": "x",
     }
     with refused(ss.ParameterTypeError, "f", code="type"):
         Mechanism.from_dict(described)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from slowscale.mechanisms.quadrature import _rule, error_moments, exact_coverage
+from slowscale.noise import GaussianNoise
 
 
 def test_the_rule_integrates_the_normal_density():
@@ -42,10 +43,10 @@ def test_coverage_of_pieces():
     """P(1 <= N² <= 4) over both branches of a square; and nothing where no estimate lies between the ends."""
     v, ends = np.zeros(2), np.array([[-12.0, 0.0, 12.0], [-12.0, 0.0, 12.0]])
     low, high = np.array([1.0, -3.0]), np.array([4.0, -2.0])
-    found = exact_coverage(np.square, ends, v, 1.0, low, high)
+    found = exact_coverage(np.square, ends, v, GaussianNoise(sigma=1), low, high)
     assert found[0] == pytest.approx(math.erf(2 / math.sqrt(2)) - math.erf(1 / math.sqrt(2)), rel=1e-9)
     assert found[1] == 0
-    wide = exact_coverage(np.square, 3 * ends, v, 3.0, 9 * low, 9 * high)
+    wide = exact_coverage(np.square, 3 * ends, v, GaussianNoise(sigma=3), 9 * low, 9 * high)
     assert wide == pytest.approx(found, rel=1e-9)
 
 

@@ -30,6 +30,7 @@ EXAMPLES = {
     "from-policy": ss.FromPolicy([(10, 0.5), (1000, 5)]),
     "root": ss.Root(k=2, sigma=1),
     "log": ss.Log(sigma=0.5),
+    "arsinh": ss.Arsinh(s=10, sigma=0.5),
     "transformation": ss.Transformation(np.log1p, np.expm1, 0.5, 0),
 }
 

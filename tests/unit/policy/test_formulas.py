@@ -15,7 +15,10 @@ import slowscale as ss
 from slowscale.policy import (
     POLICY_KINDS,
     ArsinhNormalPolicy,
+    ArsinhPolicy,
+    ComposedPolicy,
     ConstantPolicy,
+    LaplacePolicy,
     LogPolicy,
     MaxPolicy,
     PointsPolicy,
@@ -56,6 +59,7 @@ FORMS = [
     (RankPolicy(0.25), "0.25", "0.25", "P(x)=0.25"),
     (GAUSSIAN, "Δ² / (2·75²)", r"\frac{\Delta(r)^{2}}{2 \cdot 75^2}", "P(x)=x22·752"),
     (RootPolicy(k=2, sigma=5), "Δ / (2·5²)", r"\frac{\Delta(r)^{1}}{2 \cdot 5^2}", "P(x)=x12·52"),
+    (RootPolicy(k=2.5, sigma=5), "Δ^(0.8) / (2·5²)", r"\frac{\Delta(r)^{0.8}}{2 \cdot 5^2}", "P(x)=x0.82·52"),
     (RootPolicy(k=3, sigma=5), "Δ^(2/3) / (2·5²)", r"\frac{\Delta(r)^{2/3}}{2 \cdot 5^2}", "P(x)=x2/32·52"),
     (
         RootPolicy(k=4, sigma=2, a=1),
@@ -80,6 +84,24 @@ FORMS = [
         "(f(Δ − 0.5) − f(-0.5))² / (2·2²)",
         r"\frac{\left(f(\Delta(r) - 0.5) - f(-0.5)\right)^2}{2 \cdot 2^2}",
         "P(x)=(f(x−0.5)−f(−0.5))22·22",
+    ),
+    (
+        LaplacePolicy(sigma=2),
+        "u + e^(−u) − 1 with u = Δ / 2",
+        r"u + e^{-u} - 1 \text{ with } u = \frac{\Delta(r)}{2}",
+        "P(x)=u+e−u−1\u00a0with\u00a0u=x2",
+    ),
+    (
+        ArsinhPolicy(s=50, sigma=2),
+        "(2·arsinh(Δ / 100))² / (2·2²)",
+        r"\frac{\left(2 \operatorname{arsinh}\left(\frac{\Delta(r)}{100}\right)\right)^2}{2 \cdot 2^2}",
+        "P(x)=(2arsinh(x100))22·22",
+    ),
+    (
+        ComposedPolicy(LAPLACE, RootPolicy(k=4, sigma=1, a=3)),
+        "((Δ + 3)^(1/4) − 3^(1/4)) / 2",
+        r"\frac{\sqrt[4]{\Delta(r) + 3} - \sqrt[4]{3}}{2}",
+        "P(x)=x+34−342",
     ),
     (LAPLACE, "Δ / 2", r"\frac{\Delta(r)}{2}", "P(x)=x2"),
     (
@@ -174,7 +196,7 @@ def test_formulas_are_values():
     while todo:
         todo += (found := todo.pop().__subclasses__())
         kinds += [kind for kind in found if kind.__module__ == Formula.__module__]
-    assert len(kinds) == 22
+    assert len(kinds) == 24
     for kind in kinds:
         one, two = (kind(*["x"] * len(fields(kind))) for _ in range(2))
         assert (one, hash(one)) == (two, hash(two))

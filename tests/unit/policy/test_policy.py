@@ -26,7 +26,10 @@ from scipy.optimize import minimize_scalar
 import slowscale as ss
 from slowscale.policy import (
     ArsinhNormalPolicy,
+    ArsinhPolicy,  # noqa: F401 - for eval
+    ComposedPolicy,  # noqa: F401 - for eval
     ConstantPolicy,
+    LaplacePolicy,  # noqa: F401 - for eval
     LogPolicy,
     MaxPolicy,
     PointsPolicy,  # noqa: F401 - for eval

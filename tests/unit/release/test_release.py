@@ -65,7 +65,8 @@ def test_facts_travel_in_the_schema(release):
     table = facts["tables"]["table"]
     described = {"columns": KEYS.kinds, "count": 4, "assumption": KEYS.assumption, "from_data": False}
     assert table["keys"] == described
-    assert table["columns"]["emp"]["mechanism"] == {"type": "Root", "k": 2, "sigma": 1.0, "a": 0.0, "estimator": "mean"}
+    root = {"type": "Root", "k": 2, "sigma": 1.0, "a": 0.0, "noise": "gaussian", "estimator": "mean"}
+    assert table["columns"]["emp"]["mechanism"] == root
     assert table["columns"]["pay"]["unit"] == "1/100"
     assert table["where"] == "emp > 0"
     assert facts["private"] is False

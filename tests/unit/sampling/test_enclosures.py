@@ -150,7 +150,7 @@ def test_roots_hold_both_ends(k):
     for x in [1e-250, 1e-9, 1 / 3, 3.7, 1e10, 1e250]:
         for share in SHARES[:4]:
             result = Ball(np.array([x]), np.array([share * x])).root(k)
-            truths = [fraction(exact_root(arb(fmpq(t.numerator, t.denominator)), k)) for t in ends(x, share * x)]
+            truths = [fraction(exact_root(arb(fmpq(t.numerator, t.denominator)), k, arb)) for t in ends(x, share * x)]
             # each halving of an even k may double the waste of the square root
             assert_encloses(result.mid[0], result.rad[0], truths, truths[1], 4.01, 20 + 12 * abs(math.log(x)) / k)
 
@@ -158,7 +158,7 @@ def test_roots_hold_both_ends(k):
 def test_the_first_root_is_the_number_itself():
     ball = Ball(np.array([3.7]), np.array([0.1]))
     assert (ball.root(1).mid[0], ball.root(1).rad[0]) == (3.7, 0.1)
-    number = exact_root(arb(3.7), 1)
+    number = exact_root(arb(3.7), 1, arb)
     assert number.is_exact()
     assert number == arb(3.7)
 

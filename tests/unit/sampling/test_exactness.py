@@ -55,7 +55,9 @@ MECHANISMS = {
 def task_of(m, q, unit, count):
     sums = Sums.of(np.full(count, q) if isinstance(q, int) else np.array([q] * count, dtype=object), Fraction(unit))
     if isinstance(m, ss.Root | ss.Log):
-        return TransformationTask(m._exact_transform, m._exact_estimate, m.sigma, m._rounds_at_random, sums, 2.0**-20)
+        return TransformationTask(
+            m.added._sampler, m._exact_transform, m._exact_estimate, m.sigma, m._rounds_at_random, sums, 2.0**-20
+        )
     return AdditiveTask(m._sampler, m.sigma, sums)
 
 

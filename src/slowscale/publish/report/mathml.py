@@ -6,7 +6,6 @@ bracketed expression where the brackets grow with their content, and otherwise t
 
 import re
 from collections.abc import Iterable
-from fractions import Fraction
 from html import escape
 
 from markupsafe import Markup
@@ -14,11 +13,13 @@ from markupsafe import Markup
 from slowscale.policy import Policy
 from slowscale.policy.tree import (
     Absolute,
+    Arsinh,
     Call,
     Difference,
     Formula,
     HalfSquare,
     KthRoot,
+    LaplaceShift,
     LargestRise,
     Logarithm,
     Max,
@@ -37,7 +38,7 @@ from slowscale.policy.tree import (
     Times,
     per_piece,
 )
-from slowscale.policy.writing import number
+from slowscale.policy.writing import number, root_square
 
 Row = list[str]
 EQUALS, PLUS, MINUS = "<mo>&#x0003D;</mo>", "<mo>&#x0002B;</mo>", "<mo>&#x02212;</mo>"
@@ -90,6 +91,8 @@ def row(formula: Formula) -> Row:
             return row(base) if k == 1 else [f"<mroot>{_group(row(base))}<mn>{k}</mn></mroot>"]
         case Logarithm(base, tall):
             return ["<mi>ln</mi>", *([_fenced(ROUND, row(base))] if tall else [OPEN, *row(base), CLOSE])]
+        case Arsinh(base):
+            return ["<mi>arsinh</mi>", _fenced(ROUND, row(base))]
         case Absolute(base):
             return [_fenced(BARS, row(base))]
         case RoundedUp(base, step):
@@ -105,10 +108,14 @@ def _loss_row(formula: Formula) -> Row:
         case HalfSquare(RoundedUp(base, step), sigma):
             return [*_number(per_piece(step, sigma)), *_raised([_pieces(base, step)], TWO)]
         case HalfSquare(KthRoot(base, k), sigma):
-            power = SLASH.join(f"<mn>{part}</mn>" for part in str(Fraction(2, k)).split("/"))
+            power = SLASH.join(f"<mn>{part}</mn>" for part in root_square(k).split("/"))
             return [_fraction(_raised(_atom(base), _group([power])), _twice_squared(sigma))]
         case HalfSquare(rise, sigma):
             return [_fraction(_raised(_atom(rise), TWO), _twice_squared(sigma))]
+        case LaplaceShift(base):
+            shift = "<mi>u</mi>"
+            fallen = f"<msup><mi>e</mi><mrow>{MINUS}{shift}</mrow></msup>"
+            return [shift, PLUS, fallen, MINUS, "<mn>1</mn>", WITH, shift, EQUALS, *row(base)]
         case LargestRise(base, scale, shape):
             ratio = [Z, SLASH, *_number(scale)]
             tails = [*_raised(["<mi>arsinh</mi>", _fenced(ROUND, ratio)], TWO)]

@@ -383,8 +383,10 @@ class ReportedTable:
     def may_lie_outside(self) -> bool:
         """Whether an unbiased estimate may lie outside its interval, which takes into account that sums are not < 0."""
         return any(
-            not column.nonnegative and (column.kind == "count" or (error_grows(column) and column.estimator == "mean"))
+            column.kind == "count"
+            or (column.at_least is not None and error_grows(column) and column.estimator == "mean")
             for column in self.facts.columns.values()
+            if not column.nonnegative
         )
 
     @property

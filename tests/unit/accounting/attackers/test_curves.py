@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from itertools import pairwise
 
 import mpmath as mp
 import numpy as np
@@ -158,6 +159,9 @@ def test_laws(noise, shift):
         ss.ExponentialPolylog(d=1.01, sigma=2, p=1),
         ss.Root(k=4, sigma=0.1),
         ss.Log(sigma=0.01),
+        ss.Log(sigma=0.01, noise="laplace"),
+        ss.Root(k=4, sigma=0.1, noise=ss.ExponentialPolylog(d=2)),
+        ss.Arsinh(s=3, sigma=0.1, noise="laplace"),
     ],
     ids=str,
 )
@@ -187,6 +191,48 @@ def test_transformations_are_gaussian():
         (ss.Log(sigma=0.5, a=4), math.log(5) / 0.5),
     ):
         assert ss.attacker(m, 16).power(0.05) == pytest.approx(special.ndtr(special.ndtri(0.05) + shift), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("m", "added", "shift", "gap"),
+    [
+        (ss.Root(k=4, sigma=0.5, a=2, noise="laplace"), ss.Laplace(sigma=0.5), 18**0.25 - 2**0.25, 42**0.25 - 22**0.25),
+        (ss.Log(sigma=0.3, a=4, noise="laplace"), ss.Laplace(sigma=0.3), math.log(5), math.log(44 / 24)),
+        (
+            ss.Log(sigma=0.3, a=4, noise=ss.ArsinhNormal(scale=1, shape=1.6)),
+            ss.ArsinhNormal(scale=0.3, shape=1.6),
+            math.log(5),
+            math.log(44 / 24),
+        ),
+        (ss.Arsinh(s=4, sigma=0.3), ss.Gaussian(sigma=0.3), 2 * math.asinh(2), 2 * math.asinh(2.5)),
+        (ss.Arsinh(s=4, sigma=0.3, noise="laplace"), ss.Laplace(sigma=0.3), 2 * math.asinh(2), 2 * math.asinh(2.5)),
+        (
+            ss.Transformation(np.sqrt, np.square, sigma=0.5, a=9, noise="laplace"),
+            ss.Laplace(sigma=0.5),
+            2.0,
+            math.sqrt(49) - math.sqrt(29),
+        ),
+    ],
+    ids=str,
+)
+def test_transformations_shift_their_noise(m, added, shift, gap):
+    """What is published is computed from f(q + a) + Z: a record of 16, or of 40 and not 20, shifts the noise Z."""
+    for found, expected in (
+        (ss.attacker(m, 16), ss.attacker(added, shift)),
+        (ss.attacker(m, values=(20, 40)), ss.attacker(added, gap)),
+        (ss.attacker(m, values=(40, 20)), ss.attacker(added, gap)),
+    ):
+        assert found.power(RATES) == pytest.approx(expected.power(RATES), rel=1e-9)
+        assert found.delta([0.1, 1, 3]) == pytest.approx(expected.delta([0.1, 1, 3]), rel=1e-9)
+
+
+@EVERY_NOISE
+def test_a_smaller_shift_hides_more(noise, shift):
+    """A transformation shifts the noise less where the rest of the sum is larger, so an empty cell is the worst."""
+    epsilons = np.geomspace(1e-3, 10, 25)
+    deltas = [ShiftedPair(noise, shift * part).delta(epsilons) for part in (0.1, 0.5, 0.9, 0.99, 1.0)]
+    for smaller, larger in pairwise(deltas):
+        assert (smaller <= larger * (1 + 1e-9) + 1e-15).all()
 
 
 def test_values():
@@ -238,6 +284,7 @@ def test_errors():
         "ss.attacker(m, values=(1, 2, 3))": ("values", "type"),
         "ss.attacker(m, values=(1, float('inf')))": ("values", "value"),
         "ss.attacker(ss.Log(sigma=1), values=(-1, 2))": (None, "value"),
+        "ss.attacker(ss.Log(sigma=0.3, noise='laplace'), values=(-1, 2))": (None, "value"),
         "ss.attacker(m, 1).power(1.5)": ("false_alarms", "value"),
         "ss.attacker(m, 1).delta(-1)": ("epsilon", "value"),
         "ss.attacker(m, 1).posterior(0)": ("prior", "value"),
