@@ -225,7 +225,10 @@ def test_the_schema_is_published():
             ("std = 5", "loss = 5\nat = 3\naccounting = 'best'"),
             r"line 13, tables.t.sums.x.accounting: must be 'closed' or 'tight', got text",
         ),
-        (("k = 4\n", "p = 4\n"), r"tables.t.sums.y: mechanism root has no parameter p; it has k, sigma, a, noise, estimator"),
+        (
+            ("k = 4\n", "p = 4\n"),
+            r"tables.t.sums.y: mechanism root has no parameter p; it has k, sigma, a, noise, estimator",
+        ),
         (("at = 106", ""), r"tables.t.sums.y: "),
         (('path = "x.parquet"', ""), r"line 2, data: give either path or database"),
         (('cross = { k = ["a", "b"] }', ""), r"line 5, tables.t.keys: give one of file, cross or from_data"),
@@ -311,7 +314,10 @@ def test_the_schema_is_published():
         (("std = 5", "std = { x = 5 }"), r"tables.t.sums.x.std: must be a number, got a table$"),
         (("k = 4\n", "k = 1001\n"), r"tables.t.sums.y.k: must be less than or equal to 1000, got 1001$"),
         (("k = 4\n", "k = inf\n"), r"tables.t.sums.y.k: must be a finite number, got inf$"),
-        (("k = 4\n", 'k = 4\nnoise = "cauchy"\n'), r"tables.t.sums.y.noise: must be 'gaussian' or 'laplace', got .cauchy"),
+        (
+            ("k = 4\n", 'k = 4\nnoise = "cauchy"\n'),
+            r"tables.t.sums.y.noise: must be 'gaussian' or 'laplace', got .cauchy",
+        ),
         (
             ("k = 4\n", 'k = 4.5\nestimator = "mean"\n'),
             r"tables.t.sums.y.*: estimator must not be \"mean\": with Gaussian noise, only roots with a whole k",
