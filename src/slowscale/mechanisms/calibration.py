@@ -228,7 +228,7 @@ def _without_moments(mechanism: "Mechanism") -> Iterator[str]:
     if missing := mechanism._missing_moments:
         yield (
             f"the noise of {mechanism} has {missing}: some results will be wrong by very much, and averages of results "
-            "do not settle. The intervals are valid. Use a larger d or p, or another mechanism"
+            "do not settle. The intervals are valid. Use a larger d or p, another noise, or another mechanism"
         )
 
 

@@ -163,7 +163,14 @@ class TransformationMechanism(Mechanism):
 
     @property
     def _missing_moments(self) -> str:
-        return "no variance" if self.estimator == "mean" and self._no_variance else ""
+        if not self._has_moment(1):
+            return "no mean and no variance"
+        unknown = self.estimator == "mean" and self._no_variance
+        return "no variance" if unknown or not self._has_moment(2) else ""
+
+    def _has_moment(self, order: int) -> bool:
+        """Whether the median estimate has a moment of this order; True if it is not known."""
+        return True
 
     @abstractmethod
     def _slopes(self, v: Array) -> tuple[Array, Array]:
@@ -336,7 +343,9 @@ class TransformationMechanism(Mechanism):
         if self._is_gaussian:
             return error_moments(lambda q, n: self._error(q, self.sigma * n), q, -self._height(q) / self.sigma)
         mean, square = tail_moments(self._error, q, self._noise, -self._height(q))
-        return mean, np.sqrt(np.maximum(square - mean**2, 0.0))
+        with np.errstate(invalid="ignore"):
+            variance = np.where(np.isfinite(mean), np.maximum(square - mean**2, 0.0), math.inf)
+        return mean, np.where(self._has_moment(2), np.sqrt(variance), math.inf)
 
     def _std(self, q: Array) -> Array:
         if not self._by_operator:

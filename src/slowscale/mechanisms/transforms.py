@@ -26,6 +26,7 @@ from slowscale.core.parameters import Array, apply, real
 from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.mechanisms.drawing import fine_step
 from slowscale.mechanisms.transformation import ROUNDOFF, TransformationMechanism
+from slowscale.noise import GaussianNoise, SymmetricNoise
 from slowscale.policy import ArsinhPolicy, Function, LogPolicy, RootPolicy, TransformationPolicy
 from slowscale.sampling.balls import Ball, exact_power, exact_root
 from slowscale.sampling.samplers import Lift, Number
@@ -96,6 +97,8 @@ def root_cumulants(k: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 # The largest k for which sums of cells have intervals from moments.
 LARGEST_K = 12
+# In scales of the noise: where the slope of its log-density is taken for that of the tail.
+FAR_OUT = 1e200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +143,9 @@ class Root(RootFamily, TransformationMechanism):
     @property
     def _no_variance(self) -> bool:
         return self._is_laplace and self.a == 0 and 1 < self.k <= 1.5
+
+    def _has_moment(self, order: int) -> bool:
+        return order * self.k < self._noise._tail_power - 1
 
     @property
     def _variance_rises(self) -> bool:
@@ -273,6 +279,14 @@ class Root(RootFamily, TransformationMechanism):
         return np.asarray(2 * (special.gammaln(k + 1) - special.gammaln(i + 1)) - special.gammaln(k - i + 1))
 
 
+def _has_exponential_moment(noise: SymmetricNoise, order: int) -> bool:
+    """Whether E exp(order·Z) is finite: whether the log-density falls by more than `order` per unit, far out."""
+    if isinstance(noise, GaussianNoise):
+        return True
+    far = np.array([FAR_OUT])
+    return float(noise._standard()._drop_rise(far, far)[0]) / FAR_OUT / noise._scale > order
+
+
 @dataclass(frozen=True, kw_only=True)
 class Log(LogFamily, TransformationMechanism):
     """The log transformation (Corollary log_transform): the error grows in proportion to the sum.
@@ -306,6 +320,9 @@ class Log(LogFamily, TransformationMechanism):
     @property
     def _no_variance(self) -> bool:
         return self._is_laplace and self.sigma >= 0.5
+
+    def _has_moment(self, order: int) -> bool:
+        return _has_exponential_moment(self._noise, order)
 
     @property
     def _variance_rises(self) -> bool:
@@ -428,6 +445,9 @@ class Arsinh(ArsinhFamily, TransformationMechanism):
     @property
     def _no_variance(self) -> bool:
         return self._is_laplace and self.sigma >= 0.5
+
+    def _has_moment(self, order: int) -> bool:
+        return _has_exponential_moment(self._noise, order)
 
     def _gaussian_policy(self, sigma: float) -> ArsinhPolicy:
         return ArsinhPolicy(s=self.s, sigma=sigma)

@@ -213,3 +213,37 @@ def test_arsinh_takes_sums_of_any_sign():
     inside = np.reshape((drawn.low <= np.tile([-(10**6), 0, 10**6], 2000)), (2000, 3)).mean(0)
     assert (inside > 0.95).all()
     assert m.policy(500) == pytest.approx(ss.Laplace(sigma=0.1).policy(2 * math.asinh(500 / 2000)))
+
+
+@pytest.mark.parametrize(
+    ("m", "missing"),
+    [
+        (ss.Log(sigma=0.49, noise="laplace"), ""),
+        (ss.Log(sigma=0.5, noise="laplace"), "no variance"),
+        (ss.Log(sigma=1, noise="laplace"), "no mean and no variance"),
+        (ss.Log(sigma=0.49, noise=ss.GeneralizedGaussian(sigma=1, p=1)), ""),
+        (ss.Log(sigma=0.7, noise=ss.GeneralizedGaussian(sigma=1, p=1)), "no variance"),
+        (ss.Log(sigma=0.1, noise=ss.GeneralizedGaussian(sigma=1, p=0.9)), "no mean and no variance"),
+        (ss.Log(sigma=0.1, noise=ss.ArsinhNormal(scale=1, shape=1)), "no mean and no variance"),
+        (ss.Log(sigma=9), ""),
+        (ss.Arsinh(s=10, sigma=0.7, noise="laplace"), "no variance"),
+        (ss.Arsinh(s=10, sigma=0.1, noise=ss.ExponentialPolylog(d=3)), "no mean and no variance"),
+        (ss.Arsinh(s=10, sigma=9), ""),
+        (ss.Root(k=1.4, sigma=1, noise="laplace", estimator="mean"), "no variance"),
+        (ss.Root(k=1.4, sigma=1, noise="laplace"), ""),
+        (ss.Root(k=2, sigma=1, noise=ss.ExponentialPolylog(d=5.1, p=1)), ""),
+        (ss.Root(k=2, sigma=1, noise=ss.ExponentialPolylog(d=5, p=1)), "no variance"),
+        (ss.Root(k=4, sigma=1, noise=ss.ExponentialPolylog(d=5, p=1)), "no mean and no variance"),
+        (ss.Root(k=4, sigma=1, noise=ss.ExponentialPolylog(d=0.5, p=2)), ""),
+    ],
+    ids=str,
+)
+def test_missing_moments_are_known(m, missing):
+    """A standard deviation is infinite where there is none, and never NaN."""
+    assert m._missing_moments == missing
+    assert np.isinf(m.std([0, 5, 1000])).all() == bool(missing)
+    assert not np.isnan(m.std([0, 5, 1000])).any()
+    if missing != "no mean and no variance":  # otherwise a result could have thousands of digits
+        noisy = m.release([0, 5, 1000])
+        assert not np.isnan(noisy.se).any()
+        assert (noisy.low <= noisy.high).all()
