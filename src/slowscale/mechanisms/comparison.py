@@ -366,8 +366,8 @@ def _named_sizes(influences: Any) -> tuple[tuple[str, ...], Array]:
     wrong = ~((sizes > 0) & np.isfinite(sizes))
     if wrong.any():
         name = next(label for label, bad in zip(labels, wrong, strict=True) if bad)
-        subject = f"influences[{name!r}]" if name else "influences"
-        raise ParameterError(subject, allowed="finite and > 0", given=sizes[wrong][0])
+        problem = f"must be record sizes, finite and > 0{f', but {name!r} is not' if name else ''}"
+        raise ParameterError("influences", problem, code="value", given=sizes[wrong][0])
     return labels, sizes
 
 
