@@ -193,7 +193,7 @@ def test_a_computed_partition_is_refused_also_where_ibis_has_cached_it():
     for label in ("a", "b"):
         computed = table.mutate(state=ibis.literal(label))
         for data in (computed, computed.cache()):
-            with pytest.raises(ss.ParameterError, match="partition must be a column of the data as it is stored"):
+            with refused(ss.ParameterError, "partition"):
                 ss.Session(data).sum({"pay": TINY}, keys=ss.Keys.cross({"state": [label]}), partition="state")
 
 
@@ -339,7 +339,7 @@ def test_a_cap_belongs_to_the_stored_column(tmp_path):
     for name in ("*", "Count", " count"):
         with pytest.raises(ss.ParameterError, match=r"derive a column with another name|blanks around"):
             ss.Session(table, ledger).sum({name: ss.Gaussian(sigma=1)}, derive={name: "emp"})
-    with pytest.raises(ss.ParameterError, match="partition must be a column of the data as it is stored"):
+    with refused(ss.ParameterError, "partition"):
         ss.Session(connection.table("v")).sum({"emp": TINY}, keys=ss.Keys.cross({"state": ["IA"]}), partition="state")
     assert [entry["kind"] for entry in ledger.history()] == ["created"]
 

@@ -7,7 +7,7 @@ errors use the spelling that was given first, in a cap or in a charge.
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -166,11 +166,21 @@ class Account:
             every = replace(here[0], labels=tuple(dict.fromkeys(label for charge in here for label in charge.labels)))
             for column in dict.fromkeys(column for charge in here for column in _columns_of(charge)):
                 try:
-                    for total in _possible_totals(column, every, totals):
-                        _check_total(column, total, self._cap_of(column))
+                    for name, total in self._capped_totals(column, every, totals):
+                        _check_total(name, total, self._cap_of(column))
                 except CapError as error:
                     found.setdefault(self._cap_name(column), replace(error, protects=every.protects))
         return found
+
+    def _capped_totals(self, column: str | None, charge: Charge, totals: Totals) -> Iterator[tuple[str | None, Total]]:
+        """Yield the totals that the cap on a column must not be below, each with the column that it is compared by."""
+        cap = self._cap_of(column)
+        for total in _possible_totals(column, charge, totals):
+            yield column, total
+        ranks = Total.zero() if cap is None or column not in (None, COUNT) else _ranks_as_counts(charge, totals, cap)
+        if ranks.shapes:  # quantiles and numbers of records of entities have one cap
+            for total in _possible_totals(COUNT, charge, totals):
+                yield COUNT, total.joined(ranks)
 
     def _current_totals(self) -> Totals:
         """Return the totals of all charges so far, and keep them."""
@@ -203,13 +213,8 @@ class Account:
         if cap is None:
             return
         try:
-            for total in _possible_totals(column, charge, totals):
-                _check_total(column, total, cap)
-            # Quantiles and the numbers of records of entities have one cap.
-            ranks = _ranks_as_counts(charge, totals, cap)
-            counts = _possible_totals(COUNT, charge, totals) if ranks.shapes and column in (None, COUNT) else []
-            for total in counts:
-                _check_total(COUNT, total.joined(ranks), cap)
+            for name, total in self._capped_totals(column, charge, totals):
+                _check_total(name, total, cap)
         except CapError as error:
             with np.errstate(over="ignore"):
                 loss = charge.policy.column(column)(0.0 if column is None else error.influence)

@@ -155,7 +155,7 @@ def read_entry(text: str) -> Entry:
                 remedy="update slowscale",
             )
         return replace(ENTRY_KINDS[kind].from_dict(entry), text=text)
-    except SlowscaleError:
+    except LedgerError:
         raise
     except Exception as error:  # a file can hold anything
         raise LedgerError(

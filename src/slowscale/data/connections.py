@@ -103,7 +103,7 @@ def engine_errors(subject: str, problem: str = "could not be read", quote: bool 
             if quote
             else f"{type(error).__name__}; the message of the engine is not shown, because it may quote records"
         )
-        raise EngineError(subject, f"{problem}: {why}", code="query") from error
+        raise EngineError(subject, f"{problem}: {why}", code="engine") from (error if quote else None)
 
 
 def is_interrupt(error: Exception) -> bool:

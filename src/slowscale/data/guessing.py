@@ -216,7 +216,8 @@ def _delimiters(file: str, form: CsvFormat) -> list[str]:
     """Return the delimiters that a file may have, the most frequent in its first line first."""
     with engine_errors("data", f"could not be read ({file})"), textfiles.opened(file) as stream:
         first = textfiles.first_line_of(stream, form, file, "data")
-    counts = {mark: len(next(csv_module.reader([first.strip("\r\n")], delimiter=mark), ())) for mark in DELIMITERS}
+    header = first.strip("\r\n").partition("\r")[0]  # a line may end in a carriage return only
+    counts = {mark: len(next(csv_module.reader([header], delimiter=mark), ())) for mark in DELIMITERS}
     found = sorted((mark for mark in DELIMITERS if counts[mark] > 1), key=lambda mark: -counts[mark])
     return found or [form.separator(file)]
 

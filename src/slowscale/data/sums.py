@@ -582,7 +582,8 @@ def _entities_below(
     # Text without a number has no limbs: it counts as 0.
     if any(found[name].null_count for name in limbs) and not table[column.name].type().is_string():
         raise DataError("precision", column=Name(column.name))
-    bounds = [math.ceil(size / number.grain) for size in sizes]
+    # Floats were truncated to grains, so that sizes are, too: a total that equals a size reaches it.
+    bounds = [(math.ceil if number.exact else math.floor)(size / number.grain) for size in sizes]
     weights = [weight for _, weight in number.limbs]
     parts = [as_integers(found[name].fill_null(0)).tolist() for name in limbs]
     counts, below = as_integers(found["entities"]).tolist(), [0] * len(sizes)

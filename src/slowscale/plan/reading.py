@@ -92,7 +92,7 @@ def plan_from_text(text: str, source: Path) -> Plan:
         found = [Mistake(one.path, locate(text, one.path), str(one), one.code) for one in errors_in(error)]
         mistakes = sorted(dict.fromkeys(found), key=lambda one: one.line)
         lines = [f"{_origin(source, text, one.path)}: {one.text}" for one in mistakes]
-        refusal = PlanError("\n".join(dict.fromkeys(lines)), code="mistakes")
+        refusal = PlanError("\n".join(dict.fromkeys(lines)), code="plan")
         refusal.mistakes = tuple(mistakes)
         raise refusal from None
     plan = _resolve_paths(plan, source.parent)

@@ -87,7 +87,7 @@ class TablePreview:
         one, bias = float(column.errors(at)), 0.0
         if isinstance(column.mechanism, AdditiveMechanism) and column.on_grid is False:
             bias = column.mechanism._rounding_bias(column.unit, False)
-        return [math.sqrt(sum_square_error(one**2, bias, cells)) for cells in self.cells]
+        return [math.sqrt(sum_square_error(one * one, bias, cells)) for cells in self.cells]
 
     def describe(self) -> list[str]:
         """Return the table in words: its rows and its accuracy."""

@@ -359,3 +359,10 @@ def test_files_in_two_encodings_are_refused(tmp_path):
         (tmp_path / name).write_bytes("x\né\n".encode(encoding))
     with refused(ss.DataError, "data", code="encodings"):
         guess_types([tmp_path / "a.csv", tmp_path / "b.csv"])
+
+
+def test_a_file_with_line_ends_of_several_kinds_is_refused(tmp_path):
+    path = tmp_path / "mixed.csv"
+    path.write_bytes(b"s,x\ra,1\nb,2\r\n")
+    with refused(ss.DataError):
+        ss.guess_types(path)

@@ -126,3 +126,24 @@ def test_counts_and_quantiles_of_entities_have_one_cap():
         with refused(ss.CapError, code="cap"):
             session.quantiles("pay", loss=0.1)
         session.quantiles("pay", loss=0.07)
+
+
+@pytest.mark.parametrize("x", [0.3, 0.1 + 0.2, 1e-9, 123.456])
+def test_an_entity_of_one_record_ranks_as_the_record(x):
+    """Also floats, whose totals are whole numbers of grains."""
+    found = []
+    for protect in (None, "f"):
+        session = ss.Session({"f": ["p"], "x": [x]}, protect=protect)
+        found.append(session._bind(ss.Quantiles("x", [0.5], loss=1, grid=(x / 2, x, 2 * x))).read())
+    assert found[0] == found[1]
+
+
+def test_a_cap_on_counts_that_quantiles_exceed_is_reported(tmp_path):
+    ledger = ss.Ledger(tmp_path / "l", {"x": ss.Gaussian(sigma=1).policy})
+    session = ss.Session({"f": ["p", "q", "p"], "x": [1, 2, 3]}, ledger, protect="f")
+    session.count(mechanism=ss.Gaussian(sigma=1))
+    with pytest.warns(ss.CapWarning):
+        session.quantiles("x", [0.5], loss=0.3)
+    ledger.set_cap("count", ss.Gaussian(sigma=0.82).policy, "for the test")
+    assert session.spent({"count": 1}) > ledger.caps["count"](1.0)
+    assert "already exceeds" in ledger.describe()

@@ -6,6 +6,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+import traceback
 import warnings
 from contextlib import closing
 from dataclasses import FrozenInstanceError
@@ -634,3 +635,15 @@ def test_rest_of_a_grain_is_exact():
     values = np.full(65_536, 2.0**-16)
     release = ss.Session(pd.DataFrame({"x": values}), bits=Recorded(1)).sum({"x": TINY})
     assert release.table["x"].to_pylist() == [1]
+
+
+def test_a_traceback_shows_no_message_of_the_engine_that_may_quote_a_record():
+    with pytest.raises(ss.EngineError) as caught:
+        ss.Session({"x": [2**62]}).sum({"z": TINY}, derive={"z": "x * x"})
+    assert "Overflow" not in "".join(traceback.format_exception(caught.value))
+    assert str(2**62) not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("mechanism", [ss.Log(sigma=20), ss.Gaussian(sigma=1e300)])
+def test_a_preview_of_huge_noise_says_that_its_error_is_infinite(mechanism):
+    assert "∞" in str(ss.Session({"x": [1, 2]}).preview(ss.Sums({"x": mechanism})))
