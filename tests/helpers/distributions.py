@@ -24,7 +24,8 @@ def chi_square_p(draws, edges, cdf):
     observed = np.append(observed[keep], observed[~keep].sum())
     expected = np.append(probabilities[keep], probabilities[~keep].sum()) * draws.size
     real = expected > 0
-    assert observed[~real].sum() == 0, "a draw fell where none can"
+    if observed[~real].sum():  # a draw fell where none can
+        return 0.0
     statistic = ((observed[real] - expected[real]) ** 2 / expected[real]).sum()
     return float(special.chdtrc(max(real.sum() - 1, 1), statistic))
 

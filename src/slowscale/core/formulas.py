@@ -100,6 +100,13 @@ def log_gap(low: Array, gap: Array) -> Array:
         return np.where(gap < low, np.log1p(gap / low), np.log(low + gap) - np.log(low))
 
 
+def laplace_loss(x: Array) -> Array:
+    """Return x + e^(−x) − 1 for x >= 0, also for small x: the exact loss of a shift by x scales of Laplace noise."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        series = x * x * (1 / 2 - x * (1 / 6 - x * (1 / 24 - x * (1 / 120 - x * (1 / 720 - x / 5040)))))
+        return np.where(x < 0.01, series, x + np.expm1(-x))
+
+
 def tanh_bound(loss: Array) -> Array:
     """Return tanh(ε/2)·ε, the zCDP loss implied by a pure loss ε (Lemma PRDP-implies-PRzCDP)."""
     small = loss < 0.05

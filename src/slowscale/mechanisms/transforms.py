@@ -98,7 +98,7 @@ def root_cumulants(k: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
 # The largest k for which sums of cells have intervals from moments.
 LARGEST_K = 12
 # In scales of the noise: where the slope of its log-density is taken for that of the tail.
-FAR_OUT = 1e200
+TAIL_DISTANCE = 1e200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,8 +283,8 @@ def _has_exponential_moment(noise: SymmetricNoise, order: int) -> bool:
     """Whether E exp(order·Z) is finite: whether the log-density falls by more than `order` per unit, far out."""
     if isinstance(noise, GaussianNoise):
         return True
-    far = np.array([FAR_OUT])
-    return float(noise._standard()._drop_rise(far, far)[0]) / FAR_OUT / noise._scale > order
+    far = np.array([TAIL_DISTANCE])
+    return float(noise._standard()._drop_rise(far, far)[0]) / TAIL_DISTANCE / noise._scale > order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -421,7 +421,7 @@ class Arsinh(ArsinhFamily, TransformationMechanism):
 
     >>> m = Arsinh(s=1000, sigma=0.1, noise="laplace")
     >>> [round(m.std(q)) for q in (-1e6, 0, 1e6)]
-    [145074, 144, 145074]
+    [144698, 143, 144698]
     """
 
     kind = "arsinh"
@@ -555,7 +555,7 @@ class Transformation(TransformationMechanism):
     >>> derivatives = {"slope": np.cosh, "bend": np.sinh}
     >>> m = Transformation(np.arcsinh, np.sinh, sigma=0.1, a=0, noise="laplace", estimator="mean", **derivatives)
     >>> round(m.std(0), 4)
-    0.1017
+    0.1233
     """
 
     kind = "transformation"

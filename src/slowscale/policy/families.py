@@ -23,7 +23,17 @@ from slowscale.core.families import (
     Scale,
     SplittingFamily,
 )
-from slowscale.core.formulas import check_concave, log1p_ratio, log_gap, polylog_rise, power, root, root_gap, root_rise
+from slowscale.core.formulas import (
+    check_concave,
+    laplace_loss,
+    log1p_ratio,
+    log_gap,
+    polylog_rise,
+    power,
+    root,
+    root_gap,
+    root_rise,
+)
 from slowscale.core.parameters import Array, apply, check_range, lazy, real
 from slowscale.noise.arsinh_normal import largest_rise
 from slowscale.policy import tree
@@ -125,10 +135,7 @@ class LaplacePolicy(Scale, Policy):
     kind = "laplace"
 
     def _loss(self, influence: Array) -> Array:
-        x = influence / self.sigma
-        with np.errstate(over="ignore", invalid="ignore"):
-            series = x * x * (1 / 2 - x * (1 / 6 - x * (1 / 24 - x * (1 / 120 - x * (1 / 720 - x / 5040)))))
-            return np.where(x < 0.01, series, x + np.expm1(-x))
+        return laplace_loss(influence / self.sigma)
 
     def formula(self, x: Formula = INFLUENCE) -> Formula:
         """Return P(x) as a tree."""

@@ -12,6 +12,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from slowscale.core.formulas import laplace_loss
 from slowscale.noise.arsinh_normal import searched_rise
 
 
@@ -330,7 +331,7 @@ def formula_value(formula: Formula, values: Mapping[str, Any] | None = None) -> 
         case HalfSquare(rise, sigma):
             return (of(rise) / sigma) ** 2 / 2
         case LaplaceShift(base):
-            return of(base) + np.expm1(-of(base))
+            return laplace_loss(np.asarray(of(base)))[()]
         case LargestRise(base, scale, shape):
             return searched_rise(np.asarray(of(base) / scale), shape)[()]
         case Tanh(pure):

@@ -74,6 +74,13 @@ def written(tmp_path, text):
     return path
 
 
+def test_the_noise_of_a_transformation(tmp_path):
+    plan = read_plan(written(tmp_path, PLAN.replace("k = 4\n", 'k = 2.5\nnoise = "laplace"\n')))
+    assert plan.drawn["t"].mechanisms["y"] == ss.Root.calibrate(loss=1, at=106, k=2.5, noise="laplace")
+    plan = read_plan(written(tmp_path, PLAN.replace('"root"\nk = 4\n', '"arsinh"\ns = 50\n')))
+    assert plan.drawn["t"].mechanisms["y"] == ss.Arsinh.calibrate(loss=1, at=106, s=50)
+
+
 def test_mechanisms_by_parameters_or_by_intent(tmp_path):
     plan = read_plan(written(tmp_path, PLAN))
     assert plan.drawn["t"].mechanisms == {
