@@ -311,6 +311,9 @@ def test_advise_prints_a_table_and_writes_a_plan_and_a_chart(tmp_path):
         (["--interval", -1], "--interval must be a finite number > 0, got -1.0"),
         (["--relative", 0.1], "--at is missing"),
         (["--losses", "medan=1"], "--losses"),
+        (["--losses", "median=nan"], "--losses median must be a finite number > 0, got nan"),
+        (["--records", "a=nan", "--interval", 1], "--records a must be a finite number > 0, got nan"),
+        (["--interval", 1e308], "error: --interval asks for an error above 1e+150"),
         (["--losses", "median"], "--losses must be a name and a number such as median=0.25,largest=50, got 'median'"),
         (["--losses", "median=1,median=2"], "--losses must have each name once"),
     ],
@@ -581,10 +584,11 @@ def test_a_ledger_of_quantiles_belongs_to_a_data_set(tmp_path):
         (["--level", 2], "--level must be a number between 0 and 1"),
         (["--nulls", "nil"], '--nulls must be "error" or "zero", got'),
         (["--csv", "delimiter=;"], "--csv must not be given with a plan"),
-        (["--where", "emp >"], "where"),
+        (["--where", "emp >"], "error: --where "),
+        (["--where", "zz > 1"], "error: --where names 'zz', which is not a column"),
         (["--ledger", "x.ledger"], "--ledger must not be given with a plan"),
         (["--dataset", "x"], "--dataset must not be given with a plan"),
-        (["--column", "pay"], "column 'pay' is not in the data; did you mean"),
+        (["--column", "pay"], "--column: column 'pay' is not in the data; did you mean"),
     ],
 )
 def test_wrong_options_of_quantiles(folder, options, words):
@@ -674,6 +678,29 @@ def test_errors_refer_to_the_plan(tmp_path):
     }.items():
         (tmp_path / "d.csv").write_bytes(content)
         assert words in run("release", "plan.toml", "--yes", folder=tmp_path, code=3).stderr
+
+
+def test_errors_of_calibrate_are_about_at(tmp_path):
+    asked = ["calibrate", "root", "--param", "k=4", "--loss", 1, "--at", 1e308]
+    assert "error: --at must be a number from 0 to 1e+30" in run(*asked, folder=tmp_path, code=2).stderr
+
+
+def test_errors_of_the_ledger_refer_to_the_plan(tmp_path):
+    (tmp_path / "d.csv").write_text("x\n1\n2\n")
+    (tmp_path / "no.toml").write_text(f'{LEDGER_PLAN}[ledger]\npath = "d.csv"\n')
+    (tmp_path / "cap.toml").write_text(
+        f'{LEDGER_PLAN}[ledger]\npath = "l"\n[ledger.caps.x]\nmechanism = "gaussian"\nsigma = 99\n'
+    )
+    query = ["--column", "x", "--loss", 1, "--yes"]
+    for command in (["check", "no.toml"], ["release", "no.toml", "--yes"], ["quantiles", "no.toml", *query]):
+        words = run(*command, folder=tmp_path, code=5).stderr
+        assert "error: no.toml, line 9, ledger.path: ledger " in words
+    for command in (["check", "cap.toml"], ["release", "cap.toml", "--yes"]):
+        words = run(*command, folder=tmp_path, code=4).stderr
+        assert "error: cap.toml, line 10, ledger.caps.x: the cap on 'x' would be exceeded" in words
+
+
+LEDGER_PLAN = '[data]\npath = "d.csv"\n[tables.t.sums.x]\nmechanism = "gaussian"\nsigma = 1\n[output]\nfolder = "o"\n'
 
 
 def test_a_record_without_protection_is_detected_at_most_always(folder):
@@ -901,6 +928,10 @@ def test_the_sizes_that_compare_chooses_depend_on_the_error(tmp_path):
         (["release"], 2, "Missing argument"),
         (["calibrate", "gausian", "--std", "3"], 2, "mechanism must be one of gaussian"),
         (["calibrate", "laplaze", "--std", "3"], 2, "mechanism must be one of gaussian, "),
+        (["compare", "--std", "-1", "--at", "100"], 2, "error: --std must be a finite number > 0, got -1"),
+        (["compare", "--std", "75", "--at", "-1"], 2, "error: --at must be a finite number >= 0, got -1"),
+        (["check", "plan.toml", "--sizes", "x"], 2, "error: --sizes must be numbers separated by commas"),
+        (["check", "plan.toml", "--sizes", "a=1,a=2"], 2, "error: --sizes has 'a' twice"),
         (["compare", "--std", "75", "--at", "106", "--sizes", "1,x"], 2, "sizes must be numbers separated by commas"),
         (["compare", "--std", "75", "--at", "106", "--sizes", "a=1,a=2"], 2, "twice"),
         (

@@ -230,7 +230,8 @@ class RecordPolicy:
         Removing the entity shifts each cell by the entity's total there. Cells have independent noise, so the losses
         add over cells. Each cell is a mapping of columns to totals, with the number of records as "count".
         """
-        if isinstance(cells, Mapping) or not all(isinstance(cell, Mapping) for cell in cells):
+        is_list = isinstance(cells, Iterable) and not isinstance(cells, Mapping)
+        if not is_list or not all(isinstance(cell, Mapping) for cell in cells):
             raise ParameterTypeError(
                 "cells", allowed="a list of mappings, one per cell that the entity is in", given=cells
             )
@@ -242,6 +243,9 @@ class RecordPolicy:
 
     def _in_cell(self, cell: Mapping[str, Any]) -> float:
         values = _influences(cell, self.columns)
+        for name, value in values.items():
+            if value.ndim:
+                raise ParameterTypeError(f"{name!r} in `cells`", allowed="one number", given=cell[name])
         total = 0.0
         for column, policy in self.terms:
             if column is not None:

@@ -40,6 +40,7 @@ COUNT = "count"
 LARGEST_WORD = re.compile(r"\blargest\b", re.IGNORECASE)
 MOST_SIZES, LONGEST_NAME = 8, 60  # the number of sizes, and the letters of a name, that fit in a table
 LARGEST_SIZE = 1e30
+LEAST_SIZE = 1e-300  # of those above 0: a tenth of it, and powers of ten near it, are still normal floats
 ASSUMED_COUNT = 1.0  # the number of records of an entity in a cell, where it is not stated
 EXAMPLE_SIZES = '{"median firm": 12, "largest firm": {"emp": 150_000, "payann": 4e10}}'
 SMALL_LOSS, LARGE_LOSS = 0.01, 50.0  # default sizes have losses from about the first to about the second
@@ -298,6 +299,8 @@ def _size_number(label: str, value: Any) -> float:
     number = as_number(label, value, allowed)
     if not 0 <= number <= LARGEST_SIZE:
         raise ParameterError(label, allowed=allowed, given=value)
+    if 0 < number < LEAST_SIZE:
+        raise ParameterError(label, allowed=f"0, or at least {LEAST_SIZE:g}", given=value)
     return number
 
 

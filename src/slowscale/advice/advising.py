@@ -15,7 +15,7 @@ import numpy as np
 from slowscale.accounting.sizes import RecordSize, check_largest, names_the_largest
 from slowscale.advice.searching import SMALL_LOSS, LeastError, LeastLosses, efficient, ranks, regrets
 from slowscale.advice.shapes import COMMON, RARE, TYPICAL, Accuracy, half_width
-from slowscale.core.errors import CalibrationError, ParameterError, ParameterTypeError, ScaleWarning, Shown
+from slowscale.core.errors import CalibrationError, ParameterError, ParameterTypeError, ScaleWarning, Shown, located
 from slowscale.core.markup import html_text
 from slowscale.core.numbers import format_number
 from slowscale.core.parameters import as_number, level_quantile
@@ -38,6 +38,7 @@ CHARGED = (
     "higher, and never above the closed form."
 )
 BAR_WIDTH = 32  # the characters of the longest bar
+LARGEST_ERROR = 1e150
 LEAST_BAR = 1e-3  # the loss of a bar without length
 
 
@@ -342,6 +343,9 @@ def advise(
         error = _positive("relative", relative) * place
     else:
         error = _positive(targets[0], interval if std is None else std)
+    if error > LARGEST_ERROR:
+        problem = f"asks for an error above {LARGEST_ERROR:g}, which is too large to compute with"
+        raise ParameterError(targets[0], problem, code="too-large", remedy="ask for a smaller error")
     if error < float(as_unit(unit)) / 2:
         raise ParameterError(
             "unit",
@@ -492,7 +496,7 @@ def _sizes(records: Any) -> dict[str, float]:
             allowed=f'from 1 to {MOST_NAMED_RECORDS} sizes, such as {{"median": 12, "largest": 4e10}}',
             given=len(records),
         )
-    sizes = {str(name): _positive(f"records[{str(name)!r}]", size) for name, size in records.items()}
+    sizes = {str(name): _positive("records", size, str(name)) for name, size in records.items()}
     check_largest([RecordSize(name, everywhere=size) for name, size in sizes.items()], argument="records")
     return dict(sorted(sizes.items(), key=lambda pair: pair[1]))
 
@@ -509,7 +513,7 @@ def _losses(losses: Any, sizes: dict[str, float]) -> dict[str, float]:
                 given=name,
                 remedy=f"the names are {', '.join(sizes)}",
             )
-    wanted = {name: _positive(f"losses[{name!r}]", losses[name]) for name in sizes if name in losses}
+    wanted = {name: _positive("losses", losses[name], name) for name in sizes if name in losses}
     for one, two in pairwise(wanted):
         if wanted[one] > wanted[two]:
             raise ParameterError(
@@ -522,8 +526,11 @@ def _losses(losses: Any, sizes: dict[str, float]) -> dict[str, float]:
     return wanted
 
 
-def _positive(name: str, value: Any) -> float:
-    number = as_number(name, value, "a finite number > 0")
-    if not 0 < number < math.inf:
-        raise ParameterError(name, allowed="a finite number > 0", given=value)
+def _positive(argument: str, value: Any, key: str | None = None) -> float:
+    """Return an argument, or its value for a key, as a number > 0."""
+    name = argument if key is None else f"{argument}[{key!r}]"
+    with located(*(() if key is None else (argument, key))):
+        number = as_number(name, value, "a finite number > 0")
+        if not 0 < number < math.inf:
+            raise ParameterError(name, allowed="a finite number > 0", given=value)
     return number

@@ -149,7 +149,8 @@ def compare(
             allowed=f"above 0 where --std is above {WIDEST:,.0f}, because it is the scale of the exponential polylog",
             given=at,
         )
-    candidates = same_error(std, at)
+    with options_of(compare):
+        candidates = same_error(std, at)
     shown = read_sizes(sizes, argument="--sizes") or _default_sizes(std, at)
     values = {size.name: size.everywhere or 0.0 for size in shown}
     influences: Any = values if shown[0].named else list(values.values())
@@ -274,7 +275,8 @@ def calibrate(
     columns = column_policies(charged, {mechanism: found}, {}, {mechanism: None}, accounting)
     shown = shown_sizes(columns, stated)
     if loss is not None and at is not None and not stated:  # show that the target is met
-        shown = tuple(sorted({*shown, *read_sizes([at])}, key=lambda size: size.everywhere or 0.0))
+        with options_of(calibrate):
+            shown = tuple(sorted({*shown, *read_sizes([at], argument="at")}, key=lambda size: size.everywhere or 0.0))
     show_mechanism(columns[0], shown, scale)
     if loss is not None and closed is not None:
         with suppress(CalibrationError):  # the closed form may be unable to meet the target at all

@@ -110,7 +110,7 @@ def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = Fals
     from slowscale.plan import check_plan, read_plan
 
     read = read_plan(plan)
-    stated = read.sizes if sizes is None else read.check_sizes(sizes)
+    stated = read.sizes if sizes is None else read.check_sizes(sizes, "--sizes")
     checked = check_plan(read, overwrite)
     if as_json:
         print_json(plan_as_json(checked, stated))
@@ -129,8 +129,7 @@ def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = Fals
             echo(f"{file} exists: the release needs --overwrite.")
     for warning in checked.preview.warnings:
         echo(f"warning: {warning}", err=True)
-    if checked.refusal is not None:
-        raise checked.refusal
+    checked.raise_refusal()
 
 
 def inspect(

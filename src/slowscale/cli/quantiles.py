@@ -1,11 +1,12 @@
 """The command `quantiles`: private quantiles of the sizes of the records."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slowscale.cli.shared import AsJson, check_terminal, confirm, echo, options_of, print_json
+from slowscale.cli.shared import AsJson, as_option_error, check_terminal, confirm, echo, options_of, print_json
 
 if TYPE_CHECKING:
     from slowscale.release.quantiles import ReleasedQuantiles
@@ -95,16 +96,32 @@ def quantiles(
     if charged is None:
         place = "--ledger" if plan is None else "[ledger] in the plan"
         echo(f"warning: {NO_LEDGER}; name one with {place}", err=True)
-    if plan is not None:
-        found = run_quantiles(plan, query, level)
-    else:
-        found = _from_data(source, ledger, dataset, query, level, _csv_form(csv))
+    with _options_of_query(where):
+        if plan is not None:
+            found = run_quantiles(plan, query, level)
+        else:
+            found = _from_data(source, ledger, dataset, query, level, _csv_form(csv))
     if charged is not None:
         echo(f"charged to {charged}: {format_number(query.loss)} for every record", err=True)
     if as_json:
         print_json(found.to_dict())
     else:
         echo(f"{found!r}\n{_for_advice(found)}")
+
+
+@contextmanager
+def _options_of_query(where: str | None) -> Iterator[None]:
+    """Raise errors about the query in a request as errors about options; a condition may be that of a plan."""
+    from slowscale.core.errors import ParameterError, ParameterTypeError
+
+    try:
+        yield
+    except (ParameterError, ParameterTypeError) as error:
+        match error.path:
+            case ("tables", "quantiles", "quantiles" | "where" as field, *rest) if field == "quantiles" or where:
+                error.path = (field, *rest)
+                raise as_option_error(error, quantiles, quantiles="--column") from None
+        raise
 
 
 def _from_data(

@@ -113,7 +113,12 @@ def as_option_error(error: "SlowscaleError", command: Callable[..., None], **oth
         return known.get(name, name)
 
     place = str(error.path[0]) if error.path else error.subject
-    subject = known.get(error.subject) or (f"{known[place]}: {error.subject}" if place in known else error.subject)
+    subject = known.get(error.subject) or error.subject
+    if subject == error.subject and place in known:
+        inside = [str(step) for step in error.path[1:]]
+        # "records['a']", which is at ("records", "a"), is given by --records a=1.
+        keyed = error.subject == place + "".join(f"[{step!r}]" for step in inside)
+        subject = " ".join([known[place], *inside]) if keyed else f"{known[place]}: {error.subject}"
     words = error.render(subject, spell)
     # The fields are words about options now: only the subject is kept apart.
     about = subject if words.startswith(f"{subject} ") else words

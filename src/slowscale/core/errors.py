@@ -317,7 +317,7 @@ class CapError(SlowscaleError):
         super().__init__(f"the cap on {self._name!r}", path=("ledger", "caps", self._name), remedy=self.remedy)
 
     def __reduce__(self) -> Any:
-        return partial(CapError, **{field.name: getattr(self, field.name) for field in fields(self)}), ()
+        return partial(CapError, **{field.name: getattr(self, field.name) for field in fields(self)}), (), self.__dict__
 
     @property
     def sizes(self) -> str:
@@ -348,6 +348,10 @@ class CapError(SlowscaleError):
 
     def render(self, subject: str | None = None, spell: Callable[[str], str] = str) -> str:
         """Return the error in words; it names no argument."""
+        words = self._words()
+        return f"{self.origin}: {words}" if self.origin else words
+
+    def _words(self) -> str:
         if self.close:
             words = f"the total of {self.column!r} is too close to its cap to tell whether it is exceeded"
             tiny = self.column != "count" and self.influence < 1e-9

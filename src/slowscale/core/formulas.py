@@ -129,7 +129,12 @@ def _tanh_bound_of_small(loss: Array) -> Array:
 
 
 def smallest_offset(p: float) -> float:
-    """Return the smallest float not below e^(p−1), the smallest allowed offset of the exponential polylog."""
+    """Return the smallest float not below e^(p−1), the smallest allowed offset of the exponential polylog.
+
+    It is infinite if e^(p−1) is too large for a float.
+    """
+    if p > 1000:  # far larger exponents are too large for a Decimal, too
+        return math.inf
     with localcontext() as context:
         context.prec = 60
         exact = (Decimal(p) - 1).exp()

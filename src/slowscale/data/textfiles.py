@@ -78,11 +78,14 @@ class CsvFormat:
             raise ParameterError("csv dates", allowed='a format such as "%d/%m/%Y"', given=self.dates)
         try:
             codecs.lookup(self.encoding)
-        except (LookupError, TypeError):
+        except (LookupError, TypeError, ValueError):  # ValueError: a name that is no text in UTF-8, or has a null
             raise ParameterError(
                 "csv encoding", allowed='one that Python knows, such as "utf-8" or "latin-1"', given=self.encoding
             ) from None
         if self.header is not None:
+            given = self.header
+            if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
+                raise ParameterTypeError("csv header", allowed='a list of names such as ["county", "emp"]', given=given)
             object.__setattr__(self, "header", tuple(self.header))
 
     @staticmethod

@@ -119,6 +119,12 @@ class Checked:
         """Whether the caps could be checked: not if the labels of a partition are taken from the data."""
         return not (self.cells.unread and self.plan.release.partition is not None)
 
+    def raise_refusal(self) -> None:
+        """Raise the error with which a release would be refused, if there is one, with its place in the plan."""
+        if self.refusal is not None:
+            with at_its_place(self.plan):
+                raise self.refusal
+
     def record_refusal(self) -> None:
         """Record in the ledger, if it exists, that a cap refused the release."""
         if isinstance(self.refusal, CapError):

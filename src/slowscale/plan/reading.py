@@ -15,8 +15,10 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from slowscale.core.errors import (
+    CapError,
     DataError,
     EngineError,
+    LedgerError,
     Mistake,
     ParameterError,
     ParameterTypeError,
@@ -69,6 +71,8 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
         When the file cannot be read, is not TOML or has mistakes. All mistakes are reported, each with its line and
         field.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ParameterTypeError("path", allowed="text or os.PathLike", given=type(path))
     source = Path(path)
     try:
         text = source.read_text(encoding="utf-8")
@@ -134,14 +138,14 @@ def _resolve_paths(plan: Plan, folder: Path) -> Plan:
 
 @contextmanager
 def at_its_place(plan: Plan, *default: str) -> Iterator[None]:
-    """Name the file, the line and the field of a plan in an error about the request, the data or the outputs.
+    """Name the file, the line and the field of a plan in an error about the request, the data, ledger or outputs.
 
-    An error without a path is about the `default` place, if there is one.
+    An error without a path is about the `default` place, if there is one; one of a ledger is about its path.
     """
     try:
         yield
-    except (ParameterError, ParameterTypeError, DataError, EngineError) as error:
-        error.path = error.path or default
+    except (ParameterError, ParameterTypeError, DataError, EngineError, CapError, LedgerError) as error:
+        error.path = error.path or (("ledger", "path") if isinstance(error, LedgerError) else default)
         if error.path and plan._origin is not None and not error.origin:
             error.path = place_in_plan(error.path)
             error.origin = _origin(*plan._origin, error.path)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from slowscale.accounting import Ledger, Spent
 from slowscale.accounting.charge import total_of
 from slowscale.core.errors import (
+    CapError,
     EngineError,
     LedgerError,
     ParameterError,
@@ -65,7 +66,7 @@ def run_checked(checked: Checked) -> "tuple[Release, list[Path]]":
     """
     if checked.refusal is not None:
         checked.record_refusal()
-        raise checked.refusal
+        checked.raise_refusal()
     plan, overwrite = checked.plan, checked.overwrite
     with at_its_place(plan), locked_folder(plan):
         if not overwrite:  # another release may have written them since the check
@@ -102,7 +103,11 @@ def run_quantiles(plan: Plan, table: "Quantiles", level: float) -> "ReleasedQuan
         session = open_session(plan, open_accountant(plan))
     asked = replace(table, where=table.where or plan.data.where, derive=plan.data.derive or None)
     request = Request({"quantiles": asked}, level=level, period=plan.release.period)
-    found: ReleasedQuantiles = session.release(request)["quantiles"]
+    try:
+        found: ReleasedQuantiles = session.release(request)["quantiles"]
+    except (CapError, LedgerError):  # the query is not in the plan, but the ledger is
+        with at_its_place(plan):
+            raise
     return found
 
 

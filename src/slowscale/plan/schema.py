@@ -539,10 +539,11 @@ class Plan(PlanPart):
         """The sizes of example records that [report] states; empty without [report]."""
         return self.check_sizes(None if self.report is None else self.report.sizes)
 
-    def check_sizes(self, sizes: Any) -> tuple[RecordSize, ...]:
+    def check_sizes(self, sizes: Any, argument: str = "sizes") -> tuple[RecordSize, ...]:
         """Return sizes of example records, or raise if they do not fit the columns of the plan.
 
-        With a ledger they may have values for other columns as well, which earlier releases were about.
+        With a ledger they may have values for other columns as well, which earlier releases were about. Errors are
+        about the `argument`.
         """
         # The names are those of the policy, which is not computed here: a tight policy takes long.
         counted = () if self.data.protect is None else (COUNT,)
@@ -552,7 +553,8 @@ class Plan(PlanPart):
             if isinstance(table, SumsPlan)
             for column in (*table.sums, *(counted if table.count is not None else ()))
         ]
-        return read_sizes(sizes, list(dict.fromkeys(columns)), None if self.ledger is not None or not columns else ())
+        others = None if self.ledger is not None or not columns else ()
+        return read_sizes(sizes, list(dict.fromkeys(columns)), others, argument)
 
     @property
     def caps(self) -> dict[str, Policy]:

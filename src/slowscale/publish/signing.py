@@ -83,6 +83,8 @@ def sign(
     overwrite
         Whether to replace an existing signature. The new one lists the given files only.
     """
+    if not isinstance(paths, str | os.PathLike | Iterable):
+        raise ParameterTypeError("paths", allowed="a folder, or a list of files", given=type(paths))
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if wrong := [path for path in given if not isinstance(path, str | os.PathLike)]:
         raise ParameterTypeError("paths", allowed="text or os.PathLike", given=type(wrong[0]))

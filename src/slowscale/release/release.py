@@ -113,7 +113,7 @@ class Release:
         return Release({name: replace(table, whole=whole) for name, table in tables.items()}, whole, total, pure_policy)
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self.tables:
+        if not isinstance(name, str) or name not in self.tables:
             raise ParameterError("table", allowed=tuple(self.tables), given=name, code="unknown-name")
         return self.tables[name]
 
@@ -121,7 +121,7 @@ class Release:
         return iter(self.tables)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.tables
+        return isinstance(name, str) and name in self.tables
 
     def __len__(self) -> int:
         return len(self.tables)

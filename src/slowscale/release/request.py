@@ -40,6 +40,7 @@ TREATMENTS = ("error", "zero")  # of missing and of negative values
 MOST_GRID_SIZES, MOST_QUANTILES = 1000, 99
 SMALLEST_LOSS, LARGEST_LOSS = 1e-12, 1e4
 SIZES_PER_DECADE, MOST_PER_DECADE = 20, 100
+MOST_RATIO = 1e300  # of the largest to the smallest size of a geometric grid
 SIZE_DIGITS = 3  # significant digits of the sizes of a geometric grid
 USUAL_ENDS = (1.0, 1e12)
 
@@ -75,7 +76,12 @@ def _check_expressions(where: object, derive: object) -> None:
     if where is not None:
         with located("where"):
             check_text(where, "where")
-    for name, expression in derive.items() if isinstance(derive, Mapping) else ():
+    if derive is None:
+        return
+    if not isinstance(derive, Mapping) or not all(isinstance(name, str) for name in derive):
+        allowed = 'a mapping of names to SQL text such as {"pay_k": "payann / 1000"}'
+        raise ParameterTypeError("derive", allowed=allowed, given=derive, path=("derive",))
+    for name, expression in derive.items():
         with located("derive", name):
             check_text(expression, f"derive[{name!r}]")
 
@@ -454,6 +460,9 @@ def size_grid(
     if not 0 < ends[0] < ends[1] < math.inf:
         given = Shown(f"{low} and {high}")
         raise ParameterError("low and high", allowed="finite numbers with 0 < low < high", given=given)
+    if not ends[1] / ends[0] < MOST_RATIO:
+        problem = f"must differ by a factor below {MOST_RATIO:g}"
+        raise ParameterError("low and high", problem, code="out-of-range", given=Shown(f"{low} and {high}"))
     steps = as_number("per_decade", per_decade)
     if not float(steps).is_integer() or not 1 <= steps <= MOST_PER_DECADE:
         raise ParameterError("per_decade", allowed=f"a whole number from 1 to {MOST_PER_DECADE}", given=per_decade)
