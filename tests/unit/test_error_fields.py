@@ -71,7 +71,7 @@ def test_no_text_of_an_error_is_taken_apart(room):
 def test_the_searches_find_what_they_are_for():
     bad = [
         'raise ParameterError("x", "is missing")',
-        'raise ss.DataError("x")',
+        'raise ss.LedgerError("x")',
         'error = EngineError(path, "failed", remedy="try again")',
     ]
     good = [
@@ -79,6 +79,7 @@ def test_the_searches_find_what_they_are_for():
         'raise ParameterError("x", allowed="> 0")',
         "raise ParameterError(subject, **fields)",
         'raise KeyError("x")',
+        'raise ss.DataError("nulls", column=Name("x"))',
         "raise CapError(column, 1, 2, 3)",
     ]
     assert [len(list(without_code(ast.parse(code)))) for code in [*bad, *good]] == [1] * len(bad) + [0] * len(good)

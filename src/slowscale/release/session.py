@@ -109,7 +109,7 @@ class Session:
     ['state', 'cattle', 'cattle_se', 'cattle_low', 'cattle_high', 'cattle_transformed']
     >>> print(release)
     Release of 3 groups by state
-      cattle: Root(k=4, sigma=0.5, a=0, estimator=mean), unit 1
+      cattle: Root(k=4, sigma=0.5, a=0, noise=gaussian, estimator=mean), unit 1
       A record may lose (PRzCDP), added up:
         cattle^(1/2) / (2·0.5²)
     >>> round(release.policy({"cattle": 31_000}), 1)

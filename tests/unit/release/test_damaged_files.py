@@ -247,8 +247,8 @@ def test_a_column_has_one_cap(tmp_path):
     changed = {"kind": "cap", "time": "", "column": "EMP", "cap": cap, "reason": "more"}
     pure = {**changed, "cap": ss.GeneralizedGaussian(sigma=1, p=1).pure_policy.to_dict()}
     for entries, kind, subject, code in (
-        ([{**first, "caps": {"emp": cap, " EMP": cap}}], ss.ParameterError, "caps", "duplicate"),
-        ([first, pure], ss.ParameterError, "caps['EMP']", "value"),
+        ([{**first, "caps": {"emp": cap, " EMP": cap}}], ss.LedgerError, "the ledger", "damaged"),
+        ([first, pure], ss.LedgerError, "the ledger", "damaged"),
         ([first, {**changed, "column": 3}], ss.LedgerError, "the ledger", "damaged"),
         ([first, {**first, "caps": {}}], ss.LedgerError, "the ledger", "damaged"),
         ([changed], ss.LedgerError, "the ledger", "damaged"),
