@@ -165,7 +165,7 @@ def test_mutated_plans(base, tmp_path):
         ({"data": 'path = "two.xlsx"'}, ss.ParameterError, None, ("data",)),
         ({"data": 'path = "x.xlsx"', "sums": SUMS[2]}, ss.ParameterError, None, ("tables", "t", "sums", "z")),
         ({"data": 'path = "x.xlsx"', "keys": 'file = "none.csv"'}, ss.ParameterError, None, ("tables", "t", "keys")),
-        ({"ledger": 'path = "named.ledger"'}, ss.LedgerError, None, ()),
+        ({"ledger": 'path = "named.ledger"'}, ss.LedgerError, None, ("ledger", "path")),
         ({"ledger": 'path = "firms.ledger"'}, ss.ParameterError, None, ("data",)),
         (
             {"keys": 'file = "keys.csv"\n[release]\npartition = "k"', "ledger": 'path = "part.ledger"'},
