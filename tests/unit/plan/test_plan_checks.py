@@ -200,7 +200,7 @@ def test_both_refuse_with_the_same_words(base, tmp_path, tables, kind, code, pat
     plan = read_plan(plan_in(base, tmp_path / "plan", **tables))
     first, second = check_refusal(plan), release_refusal(plan)
     assert type(first) is type(second)
-    assert str(first) == str(second)
+    assert str(second).endswith(str(first))  # release puts the place in the plan before it
     with refused(kind, code=code, path=path):
         raise first
 
