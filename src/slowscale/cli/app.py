@@ -1,5 +1,6 @@
 """The commands by name, the entry point, and errors with their exit codes."""
 
+import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -86,6 +87,13 @@ def main() -> None:
     if debug:
         sys.argv.remove("--debug")
     warnings.showwarning = lambda message, *_: echo(f"warning: {message}", err=True)
+    interrupts: list[int] = []  # Ctrl-C while a compiled module is imported ends as its ImportError
+
+    def interrupt(number: int, frame: object) -> None:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)  # KeyboardInterrupt as before, but remembered
     try:
         code = app(prog_name="slowscale", standalone_mode=False)
     except typer.Exit as stopped:
@@ -95,7 +103,7 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        code = _report_error(error)
+        code = INTERRUPTED if interrupts else _report_error(error)
     if code == INTERRUPTED:  # Typer returns this code, too, instead of raising KeyboardInterrupt
         echo("\ninterrupted: what was charged stays charged, and no file is half written", err=True)
     sys.exit(code)
