@@ -12,6 +12,7 @@ from statistics import median
 
 import slowscale as ss
 from slowscale.accounting import Charge
+from slowscale.accounting.account import PRESENCE
 from slowscale.accounting.caps import check
 
 COUNT = 10_000
@@ -58,7 +59,7 @@ def main(folder: Path) -> None:
 
     account = again._file.state.account
     account.charge(Charge(ss.RecordPolicy((("payann", ss.Gaussian(sigma=70).policy),))))
-    total = account._totals[None, "payann"] + ss.Gaussian(sigma=70).policy
+    total = account._totals[PRESENCE][0][None, "payann"] + ss.Gaussian(sigma=70).policy
     start = time.perf_counter()
     check("payann", total, CAPS["payann"])
     easy = time.perf_counter() - start

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from slowscale.mechanisms.optimum import LeastStd, least_std
     from slowscale.plan import read_plan
     from slowscale.policy import Policy
-    from slowscale.policy.bounded import BoundedPolicy
+    from slowscale.policy.bounded import BandPolicy, BoundedPolicy
     from slowscale.publish import ColumnLabel, Publication
     from slowscale.publish.minisign import keygen
     from slowscale.publish.signing import sign, verify
@@ -75,7 +75,7 @@ _HOMES = {
     "slowscale.accounting": ("Ledger", "RecordPolicy", "epsilon", "posterior"),
     "slowscale.advice": ("Advice", "advise"),
     "slowscale.accounting.attackers": ("Attacker", "Posterior", "attacker"),
-    "slowscale.policy.bounded": ("BoundedPolicy",),
+    "slowscale.policy.bounded": ("BandPolicy", "BoundedPolicy"),
     "slowscale.core.errors": (
         "CacheWarning", "CalibrationError", "CapError", "CapWarning", "ConfidentialWarning", "DataError",
         "EngineError", "IncompleteError", "LedgerError", "ParameterError", "ParameterTypeError", "PlanError",
@@ -112,6 +112,7 @@ __all__ = [
     "Arsinh",
     "ArsinhNormal",
     "Attacker",
+    "BandPolicy",
     "BoundedPolicy",
     "CacheWarning",
     "CalibrationError",

@@ -8,22 +8,42 @@ errors use the spelling that was given first, in a cap or in a charge.
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
+from slowscale.accounting.bands import BAND
 from slowscale.accounting.caps import Total, check, check_at
 from slowscale.accounting.charge import Charge, Spent, total_of
-from slowscale.accounting.record import ANY, COUNT, check_column_name, folded
-from slowscale.core.errors import CapError, ParameterError, ParameterTypeError, Shown
-from slowscale.policy import ZCDP, Policy
+from slowscale.accounting.record import ANY, COUNT, RecordPolicy, check_column_name, folded
+from slowscale.core.errors import CapError, ParameterError, ParameterTypeError, Shown, located
+from slowscale.policy import ZCDP, ConstantPolicy, Policy
 
 # The most totals that `Account.fits` compares with a cap one by one, and the most different policies in one total.
 MOST_TOTALS = 200
 
 Part = tuple[str, Any] | None  # a column and a label, or None for releases about all records
 Totals = dict[tuple[Part, str | None], Total]  # by part and column (None: counts)
+
+
+@dataclass(frozen=True)
+class Currency:
+    """The losses that a kind of cap limits: those of presence, or those between values within a band.
+
+    `among` are the columns whose values may change within the band.
+    """
+
+    band: float | None = None
+    among: frozenset[str] = frozenset()
+
+    def policy(self, charge: Charge) -> RecordPolicy:
+        """Return the losses of a charge."""
+        return charge.policy if self.band is None else charge.band_policy(self.band, self.among)
+
+
+PRESENCE = Currency()
 
 
 class Account:
@@ -35,16 +55,28 @@ class Account:
         The most that a record may lose, by column.
     remedy
         How a cap can be changed, as text for error messages. None: with the ledger.
+    band_caps, band
+        The most that may be lost between a record's values and others within the factor `band`, by column.
     """
 
-    def __init__(self, caps: Mapping[str, Policy] | None = None, remedy: str | None = None) -> None:
+    def __init__(
+        self,
+        caps: Mapping[str, Policy] | None = None,
+        remedy: str | None = None,
+        *,
+        band_caps: Mapping[str, Policy] | None = None,
+        band: float = BAND,
+    ) -> None:
         self.caps = dict(caps or {})
+        self.band_caps = dict(band_caps or {})
+        self.band = band
         self.remedy = remedy
         self.charges: list[Charge] = []
-        self._totals: Totals = {}
-        self._charges_in_totals = 0  # how many of the charges the totals include
+        # The totals in each currency, with the number of charges that they include.
+        self._totals: dict[Currency, tuple[Totals, int]] = {}
         self._label_kinds: dict[str | None, str | None] = {}  # the type of the labels of each partition
-        self._spellings = {folded(name): name for name in self.caps}  # the first spelling of each name
+        # The first spelling of each name.
+        self._spellings = {folded(name): name for name in (*self.caps, *self.band_caps)}
         self._meanings: dict[str, str | None] = {}  # how each column is computed, by folded name; None: it is stored
         self._lock = threading.Lock()
 
@@ -54,8 +86,7 @@ class Account:
         with self._lock:
             charge = self._first_spelling_of(charge)
             after = self._totals_with_charge(charge)
-            if after is not None:
-                self._totals, self._charges_in_totals = after, len(self.charges) + 1
+            self._totals = {currency: (totals, len(self.charges) + 1) for currency, totals in after.items()}
             self.record(charge)
 
     def check(self, charge: Charge) -> None:
@@ -64,13 +95,17 @@ class Account:
         with self._lock:
             self._totals_with_charge(self._first_spelling_of(charge))
 
-    def set_cap(self, name: str, cap: Policy) -> str:
+    def set_cap(self, name: str, cap: Policy, band: bool = False) -> str:
         """Set the cap on a column, whether it has one or not; return the column in its first spelling.
 
-        Totals are kept by the first spelling, so a cap under another one would not see the earlier charges.
+        Totals are kept by the first spelling, so a cap under another one would not see the earlier charges. With
+        `band`, it is the cap on the loss between values within the account's band.
         """
         spelled = self._spellings.setdefault(folded(name), name)
-        self.caps = {**self.caps, spelled: cap}
+        if band:
+            self.band_caps = {**self.band_caps, spelled: cap}
+        else:
+            self.caps = {**self.caps, spelled: cap}
         return spelled
 
     def attempt(self, asked: Charge | Mapping[str, Any], error: BaseException) -> None:
@@ -89,11 +124,11 @@ class Account:
 
     def copy(self) -> "Account":
         """Return a new account with the same charges and caps."""
-        other = Account(self.caps, self.remedy)
+        other = Account(self.caps, self.remedy, band_caps=self.band_caps, band=self.band)
         with self._lock:
             for charge in self.charges:
                 other.record(charge)
-            other._totals, other._charges_in_totals = self._totals, self._charges_in_totals
+            other._totals = dict(self._totals)
         return other
 
     def _first_spelling_of(self, charge: Charge) -> Charge:
@@ -114,8 +149,8 @@ class Account:
             protects=charge.protects and names[charge.protects],
         )
 
-    def _totals_with_charge(self, charge: Charge) -> Totals | None:
-        """Return the totals with a charge added, or None if there are no caps; raise if the charge is not allowed."""
+    def _totals_with_charge(self, charge: Charge) -> dict[Currency, Totals]:
+        """Return the totals with a charge added, in each currency with caps; raise if the charge is not allowed."""
         if self.charges and self.charges[0].protects != charge.protects:
             one, two = (what or "single records" for what in (self.charges[0].protects, charge.protects))
             raise ParameterError(
@@ -143,38 +178,60 @@ class Account:
                 code="mismatch",
                 remedy="use labels of the same type",
             )
-        if not self.caps:
-            return None
-        after = _add_charges(self._current_totals(), [charge])
+        after: dict[Currency, Totals] = {}
         refusals = []
-        for column in _columns_of(charge):
-            try:
-                self._check_column(column, charge, after)
-            except CapError as error:
-                refusals.append(error)
+        for currency in self._currencies(charge):
+            after[currency] = _add_charges(self._current_totals(currency), [charge], currency)
+            for column in _columns_of(currency.policy(charge)):
+                try:
+                    self._check_column(column, charge, after[currency], currency)
+                except CapError as error:
+                    refusals.append(error)
         if refusals:
             raise replace(refusals[0], also=tuple(error.column for error in refusals[1:]))
         return after
 
-    def above_caps(self) -> dict[str, CapError]:
-        """Return the caps that the total exceeds already, by name: caps that were lowered, or set after the charges."""
-        with self._lock:
-            totals, charges = self._current_totals() if self.caps else {}, list(self.charges)
-        found: dict[str, CapError] = {}
-        for by in {charge.by for charge in charges}:
-            here = [charge for charge in charges if charge.by == by]
-            every = replace(here[0], labels=tuple(dict.fromkeys(label for charge in here for label in charge.labels)))
-            for column in dict.fromkeys(column for charge in here for column in _columns_of(charge)):
-                try:
-                    for name, total in self._capped_totals(column, every, totals):
-                        _check_total(name, total, self._cap_of(column))
-                except CapError as error:
-                    found.setdefault(self._cap_name(column), replace(error, protects=every.protects))
+    def _currencies(self, charge: Charge | None = None) -> list[Currency]:
+        """Return the currencies that have caps; the values of all columns with a band cap may change.
+
+        A band cap on all other columns is one on each column that was charged, or is charged now.
+        """
+        found = [PRESENCE] if self.caps else []
+        if self.band_caps:
+            named = {folded(name) for name in self.band_caps} - {ANY}
+            if ANY in map(folded, self.band_caps):
+                every = self.charges if charge is None else [*self.charges, charge]
+                named |= {folded(name) for one in every for name in one.policy.columns}
+            found.append(Currency(self.band, frozenset(named - {COUNT})))
         return found
 
-    def _capped_totals(self, column: str | None, charge: Charge, totals: Totals) -> Iterator[tuple[str | None, Total]]:
+    def above_caps(self, band: bool = False) -> dict[str, CapError]:
+        """Return the caps that the total exceeds already, by name: caps that were lowered, or set after the charges.
+
+        With `band`, they are those on values within the band.
+        """
+        with self._lock:
+            currencies = [currency for currency in self._currencies() if (currency.band is not None) == band]
+            totals = {currency: self._current_totals(currency) for currency in currencies}
+            charges = list(self.charges)
+        found: dict[str, CapError] = {}
+        for by, currency in product({charge.by for charge in charges}, totals):
+            here = [charge for charge in charges if charge.by == by]
+            every = replace(here[0], labels=tuple(dict.fromkeys(label for charge in here for label in charge.labels)))
+            for column in dict.fromkeys(column for charge in here for column in _columns_of(currency.policy(charge))):
+                try:
+                    for name, total in self._capped_totals(column, every, totals[currency], currency):
+                        _check_total(name, total, self._cap_of(column, currency))
+                except CapError as error:
+                    exceeded = replace(error, protects=every.protects, band=currency.band)
+                    found.setdefault(self._cap_name(column, currency), exceeded)
+        return found
+
+    def _capped_totals(
+        self, column: str | None, charge: Charge, totals: Totals, currency: Currency
+    ) -> Iterator[tuple[str | None, Total]]:
         """Yield the totals that the cap on a column must not be below, each with the column that it is compared by."""
-        cap = self._cap_of(column)
+        cap = self._cap_of(column, currency)
         for total in _possible_totals(column, charge, totals):
             yield column, total
         ranks = Total.zero() if cap is None or column not in (None, COUNT) else _ranks_as_counts(charge, totals, cap)
@@ -182,11 +239,12 @@ class Account:
             for total in _possible_totals(COUNT, charge, totals):
                 yield COUNT, total.joined(ranks)
 
-    def _current_totals(self) -> Totals:
+    def _current_totals(self, currency: Currency) -> Totals:
         """Return the totals of all charges so far, and keep them."""
-        self._totals = _add_charges(self._totals, self.charges[self._charges_in_totals :])
-        self._charges_in_totals = len(self.charges)
-        return self._totals
+        totals, included = self._totals.get(currency, ({}, 0))
+        totals = _add_charges(totals, self.charges[included:], currency)
+        self._totals[currency] = totals, len(self.charges)
+        return totals
 
     def record(self, charge: Charge) -> None:
         """Add a charge that was made earlier, without checking it against the caps."""
@@ -201,41 +259,42 @@ class Account:
     def forget(self) -> None:
         """Remove the newest charge, because it could not be written to the ledger."""
         kept, self.charges = self.charges[:-1], []
-        self._totals, self._charges_in_totals = {}, 0
-        self._spellings = {folded(name): name for name in self.caps}
+        self._totals = {}
+        self._spellings = {folded(name): name for name in (*self.caps, *self.band_caps)}
         self._meanings, self._label_kinds = {}, {}
         for charge in kept:
             self.record(charge)
 
-    def _check_column(self, column: str | None, charge: Charge, totals: Totals) -> None:
+    def _check_column(self, column: str | None, charge: Charge, totals: Totals, currency: Currency) -> None:
         """Raise if these totals exceed a column's cap for the records of any part."""
-        cap = self._cap_of(column)
+        cap = self._cap_of(column, currency)
         if cap is None:
             return
         try:
-            for name, total in self._capped_totals(column, charge, totals):
+            for name, total in self._capped_totals(column, charge, totals, currency):
                 _check_total(name, total, cap)
         except CapError as error:
             with np.errstate(over="ignore"):
-                loss = charge.policy.column(column)(0.0 if column is None else error.influence)
+                loss = currency.policy(charge).column(column)(0.0 if column is None else error.influence)
             before = error.spent - loss if error.spent < math.inf else None
             if before is not None and before <= 1e-12 * error.spent:  # rounding
                 before = 0.0
             raise replace(
                 error,
                 before=before,
-                made=self._equal_charges_before(column, charge, before, loss),
-                cap_name=self._cap_name(column),
+                made=self._equal_charges_before(column, charge, before, loss, currency),
+                cap_name=self._cap_name(column, currency),
                 protects=charge.protects,
+                band=currency.band,
             ) from None
 
     def _equal_charges_before(
-        self, column: str | None, charge: Charge, before: float | None, loss: float
+        self, column: str | None, charge: Charge, before: float | None, loss: float, currency: Currency
     ) -> int | None:
         """Return how many charges a record has had, if all charges of the column equal this one; else None."""
-        charges = [other for other in self.charges if column in _columns_of(other)]
-        same = charge.policy.column(column).shapes()
-        if not before or any(other.policy.column(column).shapes() != same for other in charges):
+        policies = [currency.policy(other) for other in self.charges]
+        same = currency.policy(charge).column(column).shapes()
+        if not before or any(one.column(column).shapes() != same for one in policies if column in _columns_of(one)):
             return None
         times = round(before / loss)
         return times if times and math.isclose(before, times * loss, rel_tol=1e-6) else None
@@ -250,10 +309,31 @@ class Account:
             charge = self._first_spelling_of(charge)
             if column is not None:
                 column = next(name for name in charge.policy.columns if folded(name) == folded(column))
-            cap = self._cap_of(column)
-            totals = self._current_totals()
+            before = [
+                (currency, cap, self._totals_before(column, charge, cap, currency))
+                for currency in self._currencies(charge)
+                if (cap := self._cap_of(column, currency)) is not None
+            ]
+        use = charge.uses[[name for name, _ in charge.policy.terms].index(column)]
+
+        def fits(policy: Policy) -> bool:
+            changed = replace(charge, policy=RecordPolicy(((column, policy),)), uses=(use,), pure_columns=None)
+            try:
+                for currency, cap, totals in before:
+                    new = currency.policy(changed).column(column)
+                    for total in totals:
+                        _check_total(column, total + new, cap)
+            except (CapError, ParameterError):
+                return False
+            return True
+
+        return fits
+
+    def _totals_before(self, column: str | None, charge: Charge, cap: Policy, currency: Currency) -> list[Total]:
+        """Return the totals that a charge to a column would be added to; raise if there are too many policies."""
+        totals = self._current_totals(currency)
         possible = _possible_totals(column, charge, totals)
-        if column == COUNT and cap is not None:
+        if column == COUNT:
             possible = [total.joined(_ranks_as_counts(charge, totals, cap)) for total in possible]
         parts = {frozenset(total.shapes.items()): total for total in possible}
         before = list(parts.values()) if len(parts) <= MOST_TOTALS else [Total.largest(list(parts.values()))]
@@ -265,24 +345,18 @@ class Account:
                 code="too-many",
                 remedy="choose the mechanism yourself",
             )
+        return before
 
-        def fits(policy: Policy) -> bool:
-            try:
-                for total in before:
-                    _check_total(column, total + policy, cap)
-            except (CapError, ParameterError):
-                return False
-            return True
-
-        return fits
-
-    def _cap_of(self, column: str | None) -> Policy | None:
+    def _cap_of(self, column: str | None, currency: Currency = PRESENCE) -> Policy | None:
         """Return the cap of a column, or None if it has none."""
-        return self.caps.get(self._cap_name(column))
+        return self._caps_in(currency).get(self._cap_name(column, currency))
 
-    def _cap_name(self, column: str | None) -> str:
+    def _caps_in(self, currency: Currency) -> dict[str, Policy]:
+        return self.caps if currency.band is None else self.band_caps
+
+    def _cap_name(self, column: str | None, currency: Currency = PRESENCE) -> str:
         """Return the name under which a column has its cap: its own name, or "*"."""
-        names = {folded(name): name for name in self.caps}
+        names = {folded(name): name for name in self._caps_in(currency)}
         return names.get(folded(COUNT if column is None else column), names.get(ANY, ANY))
 
     @property
@@ -322,9 +396,9 @@ def _check_columns(charge: Charge) -> None:
             check_column_name(name)
 
 
-def _columns_of(charge: Charge) -> list[str | None]:
-    counts = any(column is None for column, _ in charge.policy.terms)
-    return [*charge.policy.columns, *([None] if counts else [])]
+def _columns_of(policy: RecordPolicy) -> list[str | None]:
+    counts = any(column is None for column, _ in policy.terms)
+    return [*policy.columns, *([None] if counts else [])]
 
 
 def _names_in(charge: Charge) -> list[str]:
@@ -342,13 +416,14 @@ def _meanings_in(charge: Charge) -> dict[str, str | None]:
     }
 
 
-def _add_charges(totals: Totals, charges: list[Charge]) -> Totals:
+def _add_charges(totals: Totals, charges: list[Charge], currency: Currency) -> Totals:
     """Return totals with further charges added."""
     added: dict[tuple[Part, str | None], list[Policy]] = {}
     for charge in charges:
         parts: list[Part] = [None] if charge.by is None else [(charge.by, label) for label in charge.labels]
-        for column in _columns_of(charge):
-            policy = charge.policy.column(column)
+        losses = currency.policy(charge)
+        for column in _columns_of(losses):
+            policy = losses.column(column)
             for part in parts:
                 added.setdefault((part, column), []).append(policy)
     return totals | {key: totals.get(key, Total.zero()).plus(policies) for key, policies in added.items()}
@@ -374,19 +449,20 @@ def _possible_totals(column: str | None, charge: Charge, totals: Totals) -> list
     return [base.joined(total) for total in own] if own else [base]
 
 
-def check_caps(caps: Any) -> dict[str, Policy]:
-    """Return caps as a mapping of columns to PRzCDP policies."""
+def check_caps(caps: Any, argument: str = "caps") -> dict[str, Policy]:
+    """Return caps as a mapping of columns to PRzCDP policies; a number is the same cap for records of every size."""
     if caps is None:
         return {}
     if not isinstance(caps, Mapping):
-        raise ParameterTypeError("caps", allowed='a mapping such as {"payann": policy, "*": policy}', given=caps)
+        raise ParameterTypeError(argument, allowed='a mapping such as {"payann": policy, "*": policy}', given=caps)
     seen: dict[str, str] = {}
-    for name, cap in caps.items():
+    found: dict[str, Policy] = {}
+    for name, given in caps.items():
         if not isinstance(name, str):
             raise ParameterTypeError("the names of caps", allowed='columns, "count" or "*", as text', given=name)
         if folded(name) in seen:
             raise ParameterError(
-                "caps",
+                argument,
                 f"names {seen[folded(name)]!r} and {name!r}, which are the same column: case, surrounding whitespace "
                 "and invisible characters are ignored",
                 code="duplicate",
@@ -394,16 +470,23 @@ def check_caps(caps: Any) -> dict[str, Policy]:
                 remedy="keep one of the two",
             )
         seen[folded(name)] = name
+        number = isinstance(given, int | float) and not isinstance(given, bool)
+        with located(name):
+            cap = ConstantPolicy(given) if number else given
         if not isinstance(cap, Policy):
             raise ParameterTypeError(
-                f"caps[{name!r}]", allowed="a policy such as ss.Gaussian(sigma=10).policy", given=cap, path=(name,)
+                f"{argument}[{name!r}]",
+                allowed="a policy such as ss.Gaussian(sigma=10).policy, or a number",
+                given=given,
+                path=(name,),
             )
         if cap.notion != ZCDP:
             raise ParameterError(
-                f"caps[{name!r}]",
+                f"{argument}[{name!r}]",
                 allowed="a PRzCDP policy",
                 given=Shown(f"a {cap.notion} policy"),
                 path=(name,),
                 remedy="convert it with .to_zcdp()",
             )
-    return dict(caps)
+        found[name] = cap
+    return found

@@ -123,7 +123,7 @@ class Attacker:
         if self.influences is not None:
             return [presence(m, influence) for m, influence in zip(self.mechanisms, self.influences, strict=True)]
         assert self.values is not None
-        return [_values_pair(m, *pair) for m, pair in zip(self.mechanisms, self.values, strict=True)]
+        return [between(m, *pair) for m, pair in zip(self.mechanisms, self.values, strict=True)]
 
     @property
     def exact(self) -> bool:
@@ -321,7 +321,9 @@ def presence(mechanism: Mechanism, influence: float) -> Pair:
     return _shifted(transformation.added, float(rise[0]))
 
 
-def _values_pair(mechanism: Mechanism, value: float, other: float) -> Pair:
+@lru_cache(maxsize=256)
+def between(mechanism: Mechanism, value: float, other: float) -> Pair:
+    """Return the output distributions for two values of a record, in the worst case for the rest of the sum."""
     if isinstance(mechanism, AdditiveMechanism):
         return _shifted(mechanism, abs(other - value))
     transformation = _transforming(mechanism)

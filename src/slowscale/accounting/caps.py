@@ -150,7 +150,7 @@ def _covered(left: Shapes, right: Shapes) -> tuple[Shapes, Shapes]:
 def _loss_at(side: Shapes, at: Array) -> Array:
     total = np.zeros_like(at)
     for shape, times in side.items():
-        total += times * shape(at)
+        total += times * shape._rising_loss(at)
     return total
 
 

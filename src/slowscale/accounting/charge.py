@@ -6,7 +6,7 @@ The total follows by sequential and parallel composition (Lemmas PRzCDP-seq and 
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
 from itertools import product, repeat
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from slowscale.accounting.bands import BAND, Band, Use, band_policy
 from slowscale.accounting.explanation import Explanation, Loss, as_lines, at_most, explain, worst
 from slowscale.accounting.record import COUNT, Parallel, RecordPolicy, Term, folded, read_if_any, read_policies
 from slowscale.accounting.sizes import (
@@ -42,11 +43,14 @@ class Piece:
         The loss of a record by it, as PRzCDP and as PRDP; the latter is None without a pure guarantee.
     mechanism
         The mechanism of a column, as `to_dict` describes it in JSON. None if it is not known.
+    use
+        How the values of a record enter a column. None if it is not known.
     """
 
     policy: RecordPolicy
     pure_policy: RecordPolicy | None = None
     mechanism: str | None = None
+    use: Use | None = None
 
     def loss(self, record: Mapping[str, Any], times: int = 1) -> Loss:
         """Return the loss of a record by `times` such releases."""
@@ -56,7 +60,18 @@ class Piece:
             ((column, policy),) = self.policy.terms
             influence = 1.0 if column is None else abs(float(record[column]))
             found = Loss.of(rho, pure, policy, _read_mechanism(self.mechanism), influence)
-        return replace(found, rho=times * rho, pure=None if pure is None else times * pure, times=times)
+        return found.repeated(times)
+
+    def between(self, record: Mapping[str, Any], band: Band, times: int = 1) -> Loss | None:
+        """Return the loss between the values of a record and others within a band, or None if none can be stated."""
+        if self.use is None:
+            return None
+        ((column, policy),) = self.policy.terms
+        pure = None if self.pure_policy is None else self.pure_policy.terms[0][1]
+        mechanism = None if self.mechanism is None else _read_mechanism(self.mechanism)
+        value = 0.0 if column is None else abs(float(record[column]))
+        found = Loss.between((column, policy), pure, mechanism, self.use, value, band)
+        return None if found is None else found.repeated(times)
 
 
 @lru_cache(maxsize=1024)
@@ -96,6 +111,8 @@ class Charge:
         How each derived column is computed, in a normal form. All charges of an account must agree on it.
     mechanisms
         The mechanism of each term of the policy, as JSON, or None. They follow from the facts; () if they have none.
+    uses
+        How the values of a record enter each term of the policy. They follow from the facts, too.
 
     >>> from slowscale import Gaussian
     >>> charge = Charge(RecordPolicy((("emp", Gaussian(sigma=10).policy),)))
@@ -115,6 +132,7 @@ class Charge:
     tables: int = 1
     derived: Mapping[str, str] = field(default_factory=dict, hash=False)
     mechanisms: tuple[str | None, ...] = field(default=(), compare=False, repr=False)
+    uses: tuple[Use, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.policy.terms and not self.policy.parallel:
@@ -162,7 +180,11 @@ class Charge:
                 given=self.facts.get("protect"),
             )
         if self.facts is not None and not self.mechanisms:
-            object.__setattr__(self, "mechanisms", _mechanisms(self.facts, self.policy.terms))
+            known = _terms_in(self.facts, self.policy.terms)
+            object.__setattr__(self, "mechanisms", tuple(mechanism for mechanism, _ in known))
+            object.__setattr__(self, "uses", tuple(use for _, use in known))
+        if not self.uses:
+            object.__setattr__(self, "uses", (Use(entity=self.protects is not None),) * len(self.policy.terms))
 
     @staticmethod
     def from_facts(
@@ -197,6 +219,19 @@ class Charge:
             derived={} if derived is None else derived,
         )
 
+    def band_policy(self, times: float = BAND, among: Iterable[str] | None = None) -> RecordPolicy:
+        """Return the loss of a record between its values and others within a factor.
+
+        Parameters
+        ----------
+        times
+            The factor, above 1.
+        among
+            The columns whose values may change; by default all that are released.
+        """
+        columns = self.policy.columns if among is None else among
+        return band_policy(self.policy, self.uses, Band.of(times, columns))
+
     @property
     def written(self) -> dict[str, Any]:
         """The facts that a ledger writes."""
@@ -216,18 +251,18 @@ class Charge:
         for term in getattr(self.pure_columns or self.pure_policy, "terms", ()):
             pures.setdefault(term[0], []).append(RecordPolicy((term,)))
         return [
-            Piece(RecordPolicy((term,)), pures[term[0]].pop(0) if pures.get(term[0]) else None, mechanism)
-            for term, mechanism in zip(self.policy.terms, self.mechanisms or repeat(None), strict=False)
+            Piece(RecordPolicy((term,)), pures[term[0]].pop(0) if pures.get(term[0]) else None, mechanism, use)
+            for term, mechanism, use in zip(self.policy.terms, self.mechanisms or repeat(None), self.uses, strict=False)
         ]
 
 
-def _mechanisms(facts: Mapping[str, Any], terms: tuple[Term, ...]) -> tuple[str | None, ...]:
-    """Return the mechanism of each term of a policy, as JSON, or () if facts do not describe all of them.
+def _terms_in(facts: Mapping[str, Any], terms: tuple[Term, ...]) -> tuple[tuple[str | None, Use], ...]:
+    """Return the mechanism of each term of a policy, as JSON, and its use; () if facts do not describe all of them.
 
     Tables and columns are in any order, so each term is found in the policies of the drawn tables. A term without a
     column is that of the one column that no term names, in which every record counts as 1, or that of quantiles.
     """
-    known: dict[str, list[str | None]] = {}
+    known: dict[str, list[tuple[str | None, Use]]] = {}
     try:
         for table in [table for table in facts["tables"].values() if table.get("rollup") is None]:
             described = _column_terms(table.get("policy") or facts["policy"])
@@ -237,7 +272,8 @@ def _mechanisms(facts: Mapping[str, Any], terms: tuple[Term, ...]) -> tuple[str 
                 name = next(iter(unnamed), None) if term["column"] is None else term["column"]
                 mechanism = columns[name]["mechanism"] if columns else None
                 text = None if mechanism is None else json.dumps(mechanism, sort_keys=True)
-                known.setdefault(json.dumps(term, sort_keys=True), []).append(text)
+                use = Use.of(table, columns[name] if columns else None, facts.get("protect") is not None)
+                known.setdefault(json.dumps(term, sort_keys=True), []).append((text, use))
         found = tuple(known[json.dumps(term, sort_keys=True)].pop(0) for term in _column_terms(facts["policy"]))
     except (KeyError, IndexError, TypeError, AttributeError):  # facts are whatever was charged with them
         return ()
@@ -283,6 +319,8 @@ class Spent(RecordPolicy):
     tables
         The number of tables with independent noise, which may be larger than that of releases: one release may be of a
         set of tables.
+    charges
+        The charges that the total is the sum of.
     """
 
     releases: int = 0
@@ -290,6 +328,11 @@ class Spent(RecordPolicy):
     pure_policy: RecordPolicy | None = None
     pieces: tuple[Pieces, ...] = ()
     tables: int = 0
+    charges: tuple[Charge, ...] = field(default=(), compare=False, repr=False)
+
+    def band_policy(self, times: float = BAND) -> RecordPolicy:
+        """Return the total loss between a record's values and others within a factor, in all released columns."""
+        return _composed([(charge, charge.band_policy(times, self.columns)) for charge in self.charges])
 
     def entity(self, cells: Sequence[Record]) -> float:
         """Return the loss of an entity through one release; several releases may have different cells."""
@@ -363,17 +406,27 @@ class Spent(RecordPolicy):
             lines.append(f"There is also a pure guarantee (PRDP): {self.pure_policy}")
         return "\n".join(lines)
 
-    def explain(self, size: RecordSize) -> Explanation | None:
+    def explain(self, size: RecordSize, times: float = BAND) -> Explanation | None:
         """Return the total loss of an example record and its meaning, or None if a column has no value.
 
         If some releases are about parts of the records, it is the worst case over the parts that a record may be in.
+        The band has the factor `times`.
         """
         record = size.record(self.columns)
         if record is None:
             return None
+        band = Band.of(times, self.columns)
         with np.errstate(all="ignore"):
             pieces = self.pieces or (((Piece(self, self.pure_policy), 1),),)
-            return worst([explain([piece.loss(record, times) for piece, times in some]) for some in pieces])
+            return worst(
+                [
+                    explain(
+                        [piece.loss(record, count) for piece, count in some],
+                        [piece.between(record, band, count) for piece, count in some],
+                    )
+                    for some in pieces
+                ]
+            )
 
 
 MOST_COMBINATIONS = 16  # of parts that a record may be in, for which pieces are kept apart
@@ -386,7 +439,17 @@ def total_of(charges: list[Charge]) -> Spent:
     total = _composed([(charge, charge.policy) for charge in charges])
     protects = charges[0].protects if charges else None
     tables = sum(charge.tables for charge in charges)
-    return Spent(total.terms, total.parallel, total.filtered, len(charges), protects, pure, _pieces(charges), tables)
+    return Spent(
+        total.terms,
+        total.parallel,
+        total.filtered,
+        releases=len(charges),
+        protects=protects,
+        pure_policy=pure,
+        pieces=_pieces(charges),
+        tables=tables,
+        charges=tuple(charges),
+    )
 
 
 def _composed(charges: list[tuple[Charge, RecordPolicy]]) -> RecordPolicy:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from slowscale.accounting.account import Account, check_caps
+from slowscale.accounting.bands import BAND, check_band
 from slowscale.accounting.charge import Charge
 from slowscale.accounting.record import folded
 from slowscale.core.errors import LedgerError, ParameterTypeError, SlowscaleError
@@ -44,42 +45,52 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Created(Entry):
-    """The ledger was created, with these caps and for this data set."""
+    """The ledger was created, with these caps, this band and for this data set."""
 
     kind: ClassVar[str] = "created"
     caps: Mapping[str, Policy]
     dataset: str | None = None
+    band_caps: Mapping[str, Policy] = field(default_factory=dict)
+    band: float = BAND
 
     def _content(self) -> dict[str, Any]:
-        caps = {name: cap.to_dict() for name, cap in self.caps.items()}
-        return {"caps": caps} if self.dataset is None else {"caps": caps, "dataset": self.dataset}
+        caps, band_caps = ({name: cap.to_dict() for name, cap in some.items()} for some in (self.caps, self.band_caps))
+        found = {"caps": caps, "band_caps": band_caps, "band": self.band}
+        return found if self.dataset is None else {**found, "dataset": self.dataset}
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> "Created":
         """Return the entry that `to_dict` described."""
-        caps = check_caps({name: Policy.from_dict(cap) for name, cap in entry["caps"].items()})
+        caps, band_caps = (
+            check_caps({name: Policy.from_dict(cap) for name, cap in entry[kind].items()})
+            for kind in ("caps", "band_caps")
+        )
         dataset = _text(entry, "dataset") if "dataset" in entry else None
-        return cls(time=_text(entry, "time"), caps=caps, dataset=dataset)
+        band = check_band(entry["band"])
+        return cls(time=_text(entry, "time"), caps=caps, dataset=dataset, band_caps=band_caps, band=band)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CapSet(Entry):
-    """The cap on a column was set: one that had a cap, or a further one."""
+    """The cap on a column was set: one that had a cap, or a further one; on its values within the band if `band`."""
 
     kind: ClassVar[str] = "cap"
     column: str
     cap: Policy
     reason: str
+    band: bool = False
 
     def _content(self) -> dict[str, Any]:
-        return {"column": self.column, "cap": self.cap.to_dict(), "reason": self.reason}
+        return {"column": self.column, "cap": self.cap.to_dict(), "reason": self.reason, "band": self.band}
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> "CapSet":
         """Return the entry that `to_dict` described."""
         column, reason = _text(entry, "column"), _text(entry, "reason")
         (cap,) = check_caps({column: Policy.from_dict(entry["cap"])}).values()
-        return cls(time=_text(entry, "time"), column=column, cap=cap, reason=reason)
+        if not isinstance(entry["band"], bool):
+            raise TypeError("band must be true or false")
+        return cls(time=_text(entry, "time"), column=column, cap=cap, reason=reason, band=entry["band"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,13 +190,15 @@ def serialized(entry: Entry) -> Entry:
 
 def cap_changes(entries: Sequence[Entry]) -> Iterator[tuple[CapSet, Policy | None]]:
     """Yield the entries that set a cap, each with the cap that it replaced, or None if the column had none."""
-    caps: dict[str, Policy] = {}
+    caps: dict[tuple[str, bool], Policy] = {}
     for entry in entries:
         if isinstance(entry, Created):
-            caps = {folded(name): cap for name, cap in entry.caps.items()}
+            caps = {(folded(name), False): cap for name, cap in entry.caps.items()}
+            caps |= {(folded(name), True): cap for name, cap in entry.band_caps.items()}
         elif isinstance(entry, CapSet):
-            yield entry, caps.get(folded(entry.column))
-            caps[folded(entry.column)] = entry.cap
+            key = folded(entry.column), entry.band
+            yield entry, caps.get(key)
+            caps[key] = entry.cap
 
 
 def apply_entry(account: Account, entry: Entry, first: bool, checked: bool = False) -> None:
@@ -206,10 +219,13 @@ def apply_entry(account: Account, entry: Entry, first: bool, checked: bool = Fal
         problem = "was not created by its first entry" if first else "is created again by a later entry"
         raise LedgerError("the ledger", problem, code="damaged", remedy="restore the file from a backup")
     if isinstance(entry, Created):
+        account.band = entry.band
         for name, cap in entry.caps.items():
             account.set_cap(name, cap)
+        for name, cap in entry.band_caps.items():
+            account.set_cap(name, cap, band=True)
     elif isinstance(entry, CapSet):
-        account.set_cap(entry.column, entry.cap)
+        account.set_cap(entry.column, entry.cap, entry.band)
     elif isinstance(entry, Charged):
         (account.charge if checked else account.record)(entry.charge)
 
@@ -231,12 +247,15 @@ def describe_entry(entry: Mapping[str, Any]) -> str:
     """Return an entry of a ledger's history as text."""
     try:
         if entry["kind"] == "cap":
-            return f"the cap on {entry['column']} was set to {Policy.from_dict(entry['cap'])}: {entry['reason']}"
+            kind = "band cap" if entry["band"] else "cap"
+            return f"the {kind} on {entry['column']} was set to {Policy.from_dict(entry['cap'])}: {entry['reason']}"
         if entry["kind"] == "attempt":
             return f"refused or failed: {entry['error']['type']}: {entry['error']['message']}"
         if entry["kind"] == "created":
             dataset = f" for the data set {entry['dataset']}" if "dataset" in entry else ""
             caps = f"with caps on {', '.join(entry['caps'])}" if entry["caps"] else "without caps"
+            if entry["band_caps"]:
+                caps += f", and with band caps on {', '.join(entry['band_caps'])}"
             return f"the ledger was created{dataset}, {caps}"
         facts = entry["facts"]
         tables = facts.get("tables", {})

@@ -1,9 +1,12 @@
-"""What losses mean: four quantities, the same for one column, a release, a plan and a whole ledger.
+"""What losses mean: the same quantities for one column, a release, a plan and a whole ledger.
 
 For an example record they are its loss (PRzCDP, and PRDP if there is such a guarantee); how often the best guess
 whether the record is in the data is right, starting from 50 %; how often the record is detected, with one false alarm
-in twenty; and ε at δ = 10⁻⁶. All of them are upper bounds. If the noise is known they are those of the best attacker
-(`attackers`), exact or by certified composition. Otherwise they are bounds from the losses alone, and are marked.
+in twenty; and ε at δ = 10⁻⁶. The value of a record has the loss between it and any value within a band, such as 10 %
+more or less; how often the best guess between the two is right; and how closely the value can be known, with all else
+known: half the length of its 95 % interval. All but the last are upper bounds. If the noise is known they are those of
+the best attacker (`attackers`), exact or by certified composition. Otherwise they are bounds from the losses alone, and
+are marked.
 
 Bounds from the losses (proofs in docs/attackers.md). The answer of any test has the same guarantee as the release. So
 it is a coin that says yes with probability p if the record is there, and with probability q if it is not.
@@ -25,10 +28,12 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, alarms, detection, guesses, presence
+from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, alarms, between, detection, guesses, presence
+from slowscale.accounting.bands import BAND, Band, Use
 from slowscale.accounting.composed import compose
 from slowscale.accounting.pairs import GaussianPair, Pair, ResponsePair
-from slowscale.core.errors import ParameterError
+from slowscale.accounting.record import Term
+from slowscale.core.errors import ParameterError, band_in_words
 from slowscale.core.markup import aligned
 from slowscale.core.numbers import format_number, percent, share
 from slowscale.core.parameters import Array, as_number
@@ -121,13 +126,9 @@ def _probability(name: str, value: float) -> float:
 DELTA, DELTA_WRITTEN = 1e-6, "10⁻⁶"  # δ of the (ε, δ) in reports
 MOST_COMPOSED = 32  # noises that are not Gaussian; to compose so many takes about 0.4 seconds
 BOUND = "bound from the loss"
-TITLES = {
-    "loss": "PRzCDP loss",
-    "pure": "PRDP loss",
-    "guessed": f"Best guess right at most, from {percent(EVEN)}",
-    "detected": f"Detected at most, with {alarms(EXAMPLE_ALARMS)}",
-    "epsilon": f"ε at most, with δ = {DELTA_WRITTEN}",
-}
+NOT_STATED = "not stated"
+LEVEL = 0.95  # of the interval that says how closely a value can be known
+NO_SECRET = 5.0  # the loss from which on presence is no secret: the best guess is right more than 94 % of the time
 RENYI_ORDERS = np.geomspace(1e-3, 1e6, 271)  # less 1; leaving out orders makes a bound larger, never wrong
 ACCURACY = 1e-14  # of a sum of logarithms, relative to the largest of them
 RELATIVE_ERROR = 1e-12  # of losses and bounds, relative
@@ -145,6 +146,8 @@ class Loss:
         The mechanism with this noise and what the record adds to its sum; None if the mechanism is not known.
     times
         How many times such noise was drawn.
+    other
+        If the question is which of two values a record has, the other value of `influence`. None: whether it is there.
     """
 
     rho: float
@@ -152,6 +155,7 @@ class Loss:
     mechanism: Mechanism | None = None
     influence: float = 0.0
     times: int = 1
+    other: float | None = None
 
     @staticmethod
     def of(rho: float, pure: float | None, policy: Policy, mechanism: Mechanism | None, influence: float) -> "Loss":
@@ -164,9 +168,42 @@ class Loss:
         known = isinstance(mechanism, AdditiveMechanism | TransformationMechanism) and math.isfinite(influence)
         return Loss(rho, pure, mechanism, influence) if known else Loss(rho, pure)
 
+    @staticmethod
+    def between(
+        term: Term, pure: Policy | None, mechanism: Mechanism | None, use: Use, value: float, band: Band
+    ) -> "Loss | None":
+        """Return the loss between a record's value and any value within a band, or None if none can be stated."""
+        try:
+            policy = use.within(term, band)
+            pures = None if pure is None else use.within((term[0], pure), band)
+        except ParameterError:
+            return None
+        if policy is None:
+            return Loss(0.0, 0.0)
+        found = Loss(float(policy(value)), None if pures is None else float(pures(value)))
+        if policy.moves or policy.by_rank or not policy.policy._band_rises:
+            return found
+        known = isinstance(mechanism, AdditiveMechanism | TransformationMechanism) and math.isfinite(value)
+        other = policy.times * value + policy.grain
+        return replace(found, mechanism=mechanism, influence=value, other=other) if known else found
+
+    def repeated(self, times: int) -> "Loss":
+        """Return the loss by so many draws of the noise."""
+        pure = None if self.pure is None else times * self.pure
+        return replace(self, rho=times * self.rho, pure=pure, times=times)
+
+    @property
+    def within(self) -> float | None:
+        """How closely the value can be known from one number: half its interval, as a share; None if not known."""
+        if self.mechanism is None or self.other is None or self.influence == 0:
+            return None
+        return float(self.mechanism._half_width_at(self.influence, LEVEL)) / self.influence
+
     @property
     def pair(self) -> Pair | None:
         """The pair that an attacker must tell apart each time, or one that dominates it, or None if none is known."""
+        if self.mechanism is not None and self.other is not None:
+            return between(self.mechanism, self.influence, self.other)
         if self.mechanism is not None:
             return presence(self.mechanism, self.influence)
         return None if self.pure is None or math.isinf(self.pure) else ResponsePair(self.pure / self.times)
@@ -190,6 +227,11 @@ class Explanation:
         ε of (ε, δ)-differential privacy with δ = 10⁻⁶, at most.
     bound
         Whether the last three are bounds from the losses alone.
+    value
+        The meaning of the loss between the record's values and others within the band: its `loss` and `guessed`. None
+        if no such loss can be stated.
+    within
+        How closely one of its values can be known, as a share of the value; None if that is not known.
     """
 
     losses: tuple[Loss, ...]
@@ -199,13 +241,23 @@ class Explanation:
     detected: float
     epsilon: float
     bound: bool
+    value: "Explanation | None" = None
+    within: float | None = None
 
     @property
     def texts(self) -> dict[str, str]:
-        """The four quantities (the loss by both notions) as text, rounded up."""
-        pure = "none" if self.pure is None else at_most(self.pure)
-        often = {"guessed": share(self.guessed), "detected": share(self.detected)}
-        return {"loss": at_most(self.loss), "pure": pure, **often, "epsilon": at_most(self.epsilon)}
+        """The quantities (the loss by both notions) as text, rounded up."""
+        value, within = self.value, self.within
+        return {
+            "loss": at_most(self.loss),
+            "pure": "none" if self.pure is None else at_most(self.pure),
+            "guessed": share(self.guessed),
+            "detected": share(self.detected),
+            "epsilon": at_most(self.epsilon),
+            "band": NOT_STATED if value is None else at_most(value.loss),
+            "recognised": NOT_STATED if value is None else share(value.guessed),
+            "within": NOT_STATED if within is None else f"± {format_number(float(f'{100 * within:.2g}'))} %",
+        }
 
     def sentences(self, subject: str) -> str:
         """Return what an attacker can do, in words; `subject` is the record, such as "this record"."""
@@ -228,6 +280,9 @@ class Explanation:
             "detected": self.detected,
             "false_alarms": EXAMPLE_ALARMS,
             "bound_from_loss": self.bound,
+            "band_loss": None if self.value is None else self.value.loss,
+            "band_guessed": None if self.value is None else self.value.guessed,
+            "value_within": self.within,
         }
 
 
@@ -240,26 +295,39 @@ def at_most(number: float) -> str:
     return format_number(number * (1 - RELATIVE_ERROR), 1)
 
 
-def explain(losses: Sequence[Loss]) -> Explanation:
+def explain(losses: Sequence[Loss], values: Sequence[Loss | None] | None = None) -> Explanation:
     """Return what several losses of a record, by independent noise, mean together.
+
+    Parameters
+    ----------
+    losses
+        The losses of presence.
+    values
+        The losses between the record's values and others within a band. None: not asked for. If one of them is None,
+        no such loss can be stated.
 
     >>> from slowscale import Gaussian
     >>> explained = explain([Loss(4.805, mechanism=Gaussian(sigma=10_000), influence=31_000)])
     >>> explained.texts
-    {'loss': '4.81', 'pure': 'none', 'guessed': '94.0 %', 'detected': '92.8 %', 'epsilon': '19'}
+    {'loss': '4.81', 'pure': 'none', 'guessed': '94.0 %', 'detected': '92.8 %', 'epsilon': '19', ...}
     >>> explain([Loss(4.805)]).texts
-    {'loss': '4.81', 'pure': 'none', 'guessed': '99.3 %', 'detected': '99.5 %', 'epsilon': '20.1'}
+    {'loss': '4.81', 'pure': 'none', 'guessed': '99.3 %', 'detected': '99.5 %', 'epsilon': '20.1', ...}
     """
+    if values is not None:
+        known = [one for one in values if one is not None]
+        shares = [one.within for one in known if one.within is not None]
+        value = explain(known) if len(known) == len(values) else None
+        return replace(explain(losses), value=value, within=min(shares, default=None))
     rho = _total(loss.rho for loss in losses)
     pures = [loss.pure for loss in losses if loss.pure is not None]
     pure = _total(pures) if len(pures) == len(losses) else None
-    known = [(pair, loss.times) for loss in losses if (pair := loss.pair) is not None]
-    slow = sum(times for pair, times in known if not isinstance(pair, GaussianPair))
-    composed = len(known) == len(losses) and slow <= MOST_COMPOSED
+    pairs = [(pair, loss.times) for loss in losses if (pair := loss.pair) is not None]
+    slow = sum(times for pair, times in pairs if not isinstance(pair, GaussianPair))
+    composed = len(pairs) == len(losses) and slow <= MOST_COMPOSED
     bound = not composed or any(loss.mechanism is None for loss in losses)
     found = np.full(3, math.inf)
     if composed:
-        found = _composed(tuple(pair for pair, times in known for _ in range(times)))
+        found = _composed(tuple(pair for pair, times in pairs for _ in range(times)))
     if bound:
         # Either all losses are counted as PRzCDP, or all that have a pure guarantee are counted as pure.
         finite = [loss.pure for loss in losses if loss.pure is not None and math.isfinite(loss.pure)]
@@ -281,8 +349,11 @@ def _composed(pairs: tuple[Pair, ...]) -> Array:
 def worst(found: Sequence[Explanation]) -> Explanation:
     """Return the largest of each quantity, for a record of which it is not known which explanation holds."""
     pures = [one.pure for one in found if one.pure is not None]
+    values = [one.value for one in found if one.value is not None]
     return replace(
         max(found, key=lambda one: one.loss),
+        value=worst(values) if values and len(values) == len(found) else None,
+        within=min((one.within for one in found if one.within is not None), default=None),
         pure=max(pures) if len(pures) == len(found) else None,
         guessed=max(one.guessed for one in found),
         detected=max(one.detected for one in found),
@@ -334,15 +405,39 @@ def _total(numbers: Any) -> float:
         return math.inf
 
 
-def as_lines(found: Sequence[tuple[str, Explanation]], noun: str = "record", entity: bool = False) -> list[str]:
+def titles(band: float = BAND) -> dict[str, str]:
+    """Return the headings of the quantities, for a band with this factor."""
+    near = f"{band_in_words(band)} more or less"
+    return {
+        "loss": "PRzCDP loss",
+        "pure": "PRDP loss",
+        "guessed": f"Presence: best guess right at most, from {percent(EVEN)}",
+        "detected": f"Detected at most, with {alarms(EXAMPLE_ALARMS)}",
+        "epsilon": f"ε at most, with δ = {DELTA_WRITTEN}",
+        "band": f"PRzCDP loss of the value, {near}",
+        "recognised": f"Value: best guess right at most, {near}, from {percent(EVEN)}",
+        "within": "Value known to within, with all else known",
+    }
+
+
+def as_lines(
+    found: Sequence[tuple[str, Explanation]], noun: str = "record", entity: bool = False, band: float = BAND
+) -> list[str]:
     """Return explanations of examples as lines of text: a table with a row for each, and what its columns mean."""
-    heads = ["", "PRzCDP loss", "PRDP loss", "best guess right", "detected", "ε"]
+    near = band_in_words(band)
+    heads = ["", "PRzCDP loss", "PRDP loss", "presence guessed", "detected", "ε"]
+    heads += ["value loss", "value guessed", "value known to"]
     marks = ["", *(f"  ({BOUND})" if one.bound else "" for _, one in found)]
     table = aligned([heads, *([name, *one.texts.values()] for name, one in found)])
+    told = [name for name, one in found if one.loss >= NO_SECRET]
     return [
         *(line + mark for line, mark in zip(table, marks, strict=True)),
-        f"Best guess right: how often, at most, an attacker who knows everything else guesses right whether the {noun} "
+        f"Presence guessed: how often, at most, an attacker who knows everything else guesses right whether the {noun} "
         f"is in the data, starting from {percent(EVEN)}. Detected: how often, at most, the {noun} is detected with "
         f"{alarms(EXAMPLE_ALARMS)}. ε: at most, with δ = {DELTA_WRITTEN}."
         + (f" This is for a {noun} in one cell." if entity else ""),
+        f"Value loss: the PRzCDP loss between its value and one {near} larger or smaller. Value guessed: how often, at "
+        f"most, the best guess between the two is right. Value known to: half the {percent(LEVEL)} interval for the "
+        "value, with all else known.",
+        *([f"From a loss of about 5 on, presence is no secret: {', '.join(told)}."] if told else []),
     ]

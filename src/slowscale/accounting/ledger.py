@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from slowscale.accounting.account import Account, check_caps
+from slowscale.accounting.bands import BAND, check_band
 from slowscale.accounting.charge import Charge, Spent
 from slowscale.accounting.entries import Attempted, CapSet, Charged, Created, cap_changes, serialized
 from slowscale.accounting.record import ANY, folded
 from slowscale.accounting.storage import LedgerFile
-from slowscale.core.errors import LedgerError, ParameterError, ParameterTypeError
+from slowscale.core.errors import LedgerError, ParameterError, ParameterTypeError, band_in_words
 from slowscale.core.markup import terminal_text
+from slowscale.core.parameters import check_flag
 from slowscale.policy import Policy
 
 
@@ -43,6 +45,9 @@ class Ledger:
     dataset
         The name of the data set that the ledger belongs to, such as "cbp", without a period. It is stored when the
         ledger is created, and sessions on the ledger must give the same name; surrounding whitespace is ignored.
+    band_caps, band
+        The most that may ever be lost between a record's values and others within the factor `band` (1.1: 10 % more or
+        less), by column, in the same form. A number is the same cap for records of every size.
 
     >>> import tempfile, os, slowscale as ss
     >>> path = os.path.join(tempfile.mkdtemp(), "census.ledger")
@@ -56,27 +61,36 @@ class Ledger:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        caps: Mapping[str, Policy] | None = None,
+        caps: Mapping[str, Policy | float] | None = None,
         *,
         dataset: str | None = None,
+        band_caps: Mapping[str, Policy | float] | None = None,
+        band: float | None = None,
     ) -> None:
         if not isinstance(path, str | os.PathLike):
             raise ParameterTypeError("ledger", allowed="the path of a file", given=type(path))
-        wanted = check_caps(caps)
+        wanted, banded = check_caps(caps), check_caps(band_caps, "band_caps")
         name = dataset_name(dataset)
+        times = None if band is None else check_band(band)
         self._file = LedgerFile(path)
-        self._file.open(wanted, name)
+        self._file.open(Created(caps=wanted, dataset=name, band_caps=banded, band=times or BAND))
         if self._file.broken is not None:
             return
-        known = [_by_name(some) for some in (self._file.state.account.caps, self._first.caps)]
-        if caps is not None and _by_name(wanted) not in known:
-            raise self._other_caps(wanted)
+        account, first = self._file.state.account, self._first
+        if caps is not None and _by_name(wanted) not in map(_by_name, (account.caps, first.caps)):
+            raise self._other_caps("caps", wanted)
+        if band_caps is not None and _by_name(banded) not in map(_by_name, (account.band_caps, first.band_caps)):
+            raise self._other_caps("band_caps", banded)
+        if times not in (None, account.band):
+            problem, remedy = f"must be {account.band:g}, that of ledger {self.path}", "leave it out"
+            raise ParameterError("band", problem, code="mismatch", given=band, remedy=remedy)
         if name is not None:
             self.check_dataset(name)
 
-    def _other_caps(self, wanted: Mapping[str, Policy]) -> ParameterError:
+    def _other_caps(self, argument: str, wanted: Mapping[str, Policy]) -> ParameterError:
         """Return the error for caps that are not those of the ledger."""
-        caps, remedy = self.caps, "by `slowscale ledger set-cap` or Ledger.set_cap"
+        caps = self.caps if argument == "caps" else self.band_caps
+        remedy = "by `slowscale ledger set-cap` or Ledger.set_cap"
         added = [name for name in wanted if folded(name) not in map(folded, caps)]
         if not added:
             problem, remedy = f"must be those of ledger {self.path}", f"leave them out, or change a cap {remedy}"
@@ -84,7 +98,7 @@ class Ledger:
             has = f"has caps on {', '.join(caps)}, but not" if caps else "was created without caps, so it has none"
             problem = f"must be those of ledger {self.path}, which {has} on {', '.join(added)}"
             remedy = f"leave out {', '.join(added)}, or add a cap {remedy}"
-        return ParameterError("caps", problem, code="mismatch", path=tuple(added[:1]), remedy=remedy)
+        return ParameterError(argument, problem, code="mismatch", path=tuple(added[:1]), remedy=remedy)
 
     @property
     def path(self) -> Path:
@@ -125,6 +139,16 @@ class Ledger:
     def caps(self) -> dict[str, Policy]:
         """The caps in force."""
         return dict(self._file.current_state().account.caps)
+
+    @property
+    def band_caps(self) -> dict[str, Policy]:
+        """The caps in force on values within the band."""
+        return dict(self._file.current_state().account.band_caps)
+
+    @property
+    def band(self) -> float:
+        """The factor of the band."""
+        return self._file.current_state().account.band
 
     @property
     def dataset(self) -> str | None:
@@ -184,9 +208,16 @@ class Ledger:
                 lines.append(f"Cap on {what}: {cap}. The total already exceeds it {above[name].sizes}")
             else:
                 lines.append(f"Cap on {what}: a {thing} never loses more than {cap}")
+        within, above = band_in_words(state.account.band), state.account.above_caps(band=True)
+        for name, cap in state.account.band_caps.items():
+            what = "any other column" if folded(name) == ANY else name
+            never = f"values {within} more or less are never told apart at a loss of more than {cap}"
+            exceeds = f"{cap}. The total already exceeds it {above[name].sizes}" if name in above else never
+            lines.append(f"Band cap on {what}: {exceeds}")
         for entry, old in cap_changes(state.entries):
             change = f"was added on {entry.time}," if old is None else f"was changed on {entry.time}, from {old} to"
-            lines.append(f"The cap on {entry.column} {change} {entry.cap}: {entry.reason}")
+            kind = "band cap" if entry.band else "cap"
+            lines.append(f"The {kind} on {entry.column} {change} {entry.cap}: {entry.reason}")
         attempts = sum(isinstance(entry, Attempted) for entry in state.entries)
         if attempts:
             failed = "1 attempt was" if attempts == 1 else f"{attempts:,} attempts were"
@@ -272,7 +303,7 @@ class Ledger:
         entry = Attempted(asked=asked, error=type(error).__name__, message=str(error))
         return self._file.append(serialized(entry))
 
-    def set_cap(self, column: str, cap: Policy, reason: str) -> None:
+    def set_cap(self, column: str, cap: Policy | float, reason: str, *, band: bool = False) -> None:
         """Set the cap on a column: change one, or add one for a further column. It stays in the history.
 
         The new cap may be lower than the old one or than earlier charges, at some or all record sizes. Earlier charges
@@ -284,13 +315,16 @@ class Ledger:
         column
             A column, or "count" for the number of records, or "*" for all columns without a separate cap.
         cap
-            The new cap, a PRzCDP policy.
+            The new cap: a PRzCDP policy, or a number, the same for records of every size.
         reason
             Why the cap is set, as text.
+        band
+            Whether it is the cap on values within the ledger's band.
         """
+        check_flag("band", band)
         if not isinstance(column, str):
             raise ParameterTypeError("column", allowed='a column, "count" or "*", as text', given=column)
-        check_caps({column: cap})
+        (cap,) = check_caps({column: cap}).values()
         if not isinstance(reason, str) or not reason.strip():
             raise ParameterError(
                 "reason",
@@ -298,8 +332,10 @@ class Ledger:
                 given=reason,
                 remedy="it stays in the history",
             )
-        spelled = self.account.set_cap(column, cap)
-        self._file.append(serialized(CapSet(column=spelled, cap=cap, reason=reason)))
+        account = self.account
+        spelled = account.set_cap(column, cap, band)
+        account.above_caps(band)  # raises if no band can be stated for an earlier charge
+        self._file.append(serialized(CapSet(column=spelled, cap=cap, reason=reason, band=band)))
 
 
 def dataset_name(dataset: Any) -> str | None:
@@ -328,7 +364,7 @@ class DeferredLedger:
 
     Parameters
     ----------
-    path, caps, dataset
+    path, caps, dataset, band_caps, band
         As for `Ledger`.
     remedy
         How a cap can be changed while there is no ledger, as text for error messages.
@@ -348,16 +384,19 @@ class DeferredLedger:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        caps: Mapping[str, Policy] | None = None,
+        caps: Mapping[str, Policy | float] | None = None,
         *,
         dataset: str | None = None,
         remedy: str | None = None,
+        band_caps: Mapping[str, Policy | float] | None = None,
+        band: float | None = None,
     ) -> None:
         self.ledger: Ledger | None = None
         self._path = path
-        self._caps = caps
+        self._caps, self._band_caps, self._band = caps, band_caps, band
         self._dataset = dataset_name(dataset)
-        self._account = Account(check_caps(caps), remedy)
+        banded, times = check_caps(band_caps, "band_caps"), BAND if band is None else check_band(band)
+        self._account = Account(check_caps(caps), remedy, band_caps=banded, band=times)
         if _exists(path):
             self.make()
 
@@ -367,7 +406,7 @@ class DeferredLedger:
     def make(self) -> Ledger:
         """Return the ledger; create it if there is none."""
         if self.ledger is None:
-            ledger = Ledger(self._path, self._caps, dataset=self._dataset)
+            ledger = Ledger(self._path, self._caps, dataset=self._dataset, band_caps=self._band_caps, band=self._band)
             ledger.check_dataset(self._dataset)  # another process may have created it in the meantime
             self.ledger = ledger
         return self.ledger
@@ -385,6 +424,16 @@ class DeferredLedger:
     def caps(self) -> dict[str, Policy]:
         """The caps in force."""
         return self._current.caps
+
+    @property
+    def band_caps(self) -> dict[str, Policy]:
+        """The caps in force on values within the band."""
+        return self._current.band_caps
+
+    @property
+    def band(self) -> float:
+        """The factor of the band."""
+        return self._current.band
 
     @property
     def spent(self) -> Spent:

@@ -85,11 +85,14 @@ class RecordPolicy:
         Releases about disjoint sets of records.
     filtered
         Whether a release has a filter, so that a change of value may move a record into or out of the release.
+    band
+        The factor of the band, if the losses are those between values within a band. None: those of presence.
     """
 
     terms: tuple[Term, ...]
     parallel: tuple[Parallel, ...] = ()
     filtered: bool = False
+    band: float | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -261,13 +264,28 @@ class RecordPolicy:
     def __add__(self, other: object) -> "RecordPolicy":
         if not isinstance(other, RecordPolicy):
             return NotImplemented
-        return RecordPolicy(self.terms + other.terms, self.parallel + other.parallel, self.filtered or other.filtered)
+        band = self._common_band(other)
+        return RecordPolicy(
+            self.terms + other.terms, self.parallel + other.parallel, self.filtered or other.filtered, band
+        )
+
+    def _common_band(self, other: "RecordPolicy") -> float | None:
+        """Return the factor of both bands, or None; losses of presence and of a band do not add up."""
+        if self.band != other.band:
+            raise ParameterError(
+                "policies",
+                "of presence, of a band and of another band do not combine",
+                code="mismatch",
+                remedy="combine policies of presence, or those of one band",
+            )
+        return self.band
 
     def __or__(self, other: object) -> "RecordPolicy":
         """Return the policy of two releases about disjoint sets of records."""
         if not isinstance(other, RecordPolicy):
             return NotImplemented
-        return RecordPolicy((), (Parallel("", ((0, self), (1, other))),), self.filtered or other.filtered)
+        parts = Parallel("", ((0, self), (1, other)))
+        return RecordPolicy((), (parts,), self.filtered or other.filtered, self._common_band(other))
 
     def renamed(self, names: Mapping[str, str]) -> "RecordPolicy":
         """Return the policy with other names for some columns."""
@@ -276,7 +294,7 @@ class RecordPolicy:
             for one in self.parallel
         )
         terms = tuple((column and names.get(column, column), policy) for column, policy in self.terms)
-        return RecordPolicy(terms, parallel, self.filtered)
+        return RecordPolicy(terms, parallel, self.filtered, self.band)
 
     def __str__(self) -> str:
         return text(self.formula())

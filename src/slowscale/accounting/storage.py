@@ -26,7 +26,6 @@ from slowscale.accounting.account import Account
 from slowscale.accounting.entries import Charged, Created, Entry, apply_entry, read_entry, serialized
 from slowscale.core.errors import LedgerError, SlowscaleError
 from slowscale.core.files import move_new, new_file, sync_folder
-from slowscale.policy import Policy
 
 FIRST_HASH = "0" * 64  # the hash before the first entry
 
@@ -171,12 +170,12 @@ class LedgerFile:
         self.path = Path(path)
         self._reset()
 
-    def open(self, caps: Mapping[str, Policy], dataset: str | None) -> None:
-        """Read the file. If it does not exist, create it with these caps and for this data set."""
+    def open(self, new: Created) -> None:
+        """Read the file. If it does not exist, create it with this entry."""
         with self.locked(), self._ledger_errors("opened"):
             self.path = self.path.absolute()
             if not os.path.lexists(self.path):
-                self._create(caps, dataset)
+                self._create(new)
             self._check_file()
             try:
                 self.current_state()
@@ -220,14 +219,14 @@ class LedgerFile:
                 state = self.state
                 number = state.id + 1
                 digest = link_hash(state.hash, number, payload)
-                caps = state.account.caps
+                caps = state.account.caps, state.account.band_caps
                 apply_entry(state.account, entry, first=False, checked=True)
                 try:
                     connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, payload, digest))
                     connection.execute("UPDATE head SET id = ?, hash = ?", (number, digest))
                     connection.execute("COMMIT")
                 except BaseException:  # the account must equal the file
-                    state.account.caps = caps
+                    state.account.caps, state.account.band_caps = caps
                     if isinstance(entry, Charged):
                         state.account.forget()
                     raise
@@ -268,10 +267,10 @@ class LedgerFile:
         if now.st_nlink > 1:
             check_one_name(self.path)
 
-    def _create(self, caps: Mapping[str, Policy], dataset: str | None) -> None:
+    def _create(self, new: Created) -> None:
         """Create the file under a temporary name, then link it to its path: it is never incomplete or created twice."""
         check_no_journal(self.path)
-        payload = serialized(Created(caps=caps, dataset=dataset)).text
+        payload = serialized(new).text
         assert payload is not None
         with self._ledger_errors("created"):
             name = new_file(self.path, 0o660)

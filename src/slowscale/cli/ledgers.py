@@ -39,8 +39,11 @@ def show(path: LedgerFile, as_json: AsJson = False) -> None:
     """Show in words what records may have lost so far."""
     ledger = _open_ledger(path)
     if as_json:
-        caps = {name: cap.to_dict() for name, cap in ledger.caps.items()}
-        print_json({"dataset": ledger.dataset, "head": ledger.head, "spent": ledger.spent.to_dict(), "caps": caps})
+        caps, band_caps = (
+            {name: cap.to_dict() for name, cap in some.items()} for some in (ledger.caps, ledger.band_caps)
+        )
+        known = {"dataset": ledger.dataset, "head": ledger.head, "spent": ledger.spent.to_dict()}
+        print_json({**known, "caps": caps, "band": ledger.band, "band_caps": band_caps})
         return
     echo(ledger.describe())
 
@@ -95,10 +98,14 @@ def set_cap(
             help='The column whose cap is set: "count" for counts, "*" for all columns without a separate cap.',
         ),
     ],
-    mechanism: Annotated[
-        str, typer.Option(help="The mechanism whose releases the new cap has room for, such as root.")
-    ],
     reason: Annotated[str, typer.Option(help="Why the cap is set. The reason stays in the history.")],
+    mechanism: Annotated[
+        str | None, typer.Option(help="The mechanism whose releases the new cap has room for, such as root.")
+    ] = None,
+    band_loss: Annotated[
+        float | None,
+        typer.Option(help="Set the band cap instead: the largest loss between values within the ledger's band."),
+    ] = None,
     param: Annotated[
         list[str], typer.Option(metavar="NAME=NUMBER", help="A parameter of the mechanism, such as sigma=2 or k=4.")
     ] = [],  # noqa: B006
@@ -120,12 +127,24 @@ def set_cap(
         problem = "must say in words why the cap is set: it stays in the history"
         raise ParameterError("--reason", problem, code="empty")
     given = dict(zip(CAP_OPTIONS, (mechanism, std, interval, level, loss, accounting, at, times, plus), strict=True))
-    new = _parse_cap(given | dict(parse_parameter(text, "sigma=2") for text in param))
-    _show_change(ledger, column, new)
+    if (mechanism is None) == (band_loss is None):
+        raise ParameterError(
+            "--mechanism",
+            "and --band-loss exclude each other, and one of them is needed",
+            code="missing" if mechanism is None else "conflict",
+            remedy="--mechanism sets the cap on presence, --band-loss that on values within the band",
+        )
+    if band_loss is None:
+        new = _parse_cap(given | dict(parse_parameter(text, "sigma=2") for text in param))
+    else:
+        from slowscale.policy import ConstantPolicy
+
+        new = ConstantPolicy(band_loss)
+    _show_change(ledger, column, new, band_loss is not None)
     if not yes:
         check_terminal("set the cap")
         confirm("Set the cap? The change stays in the history for good.", declined="not changed")
-    ledger.set_cap(column, new, reason)
+    ledger.set_cap(column, new, reason, band=band_loss is not None)
     echo(f"set the cap on {column} in {path}")
 
 
@@ -151,7 +170,7 @@ def _parse_cap(fields: dict[str, Any]) -> "Policy":
         raise ParameterError("; ".join(map(str, found)), code=found[0].code, path=found[0].path) from None
 
 
-def _show_change(ledger: "Ledger", column: str, new: "Policy") -> None:
+def _show_change(ledger: "Ledger", column: str, new: "Policy", band: bool) -> None:
     """Print the caps on a column before and after, at several record sizes, and where the new one is lower."""
     from slowscale.accounting.caps import describe_change
     from slowscale.accounting.record import ANY, folded
@@ -159,12 +178,13 @@ def _show_change(ledger: "Ledger", column: str, new: "Policy") -> None:
     from slowscale.core.numbers import format_number
 
     account = ledger.account
-    names = {folded(name): name for name in account.caps}
+    caps = account.band_caps if band else account.caps
+    names = {folded(name): name for name in caps}
     name = names.get(folded(column), names.get(ANY))
-    old = None if name is None else account.caps[name]
+    old = None if name is None else caps[name]
     if folded(column) not in names:
         limited = "" if name is None else ", and is limited by the cap on all columns without a separate one"
-        echo(f"{column} has no cap yet{limited}. The ledger has caps on {', '.join(account.caps) or 'no column'}.")
+        echo(f"{column} has no cap yet{limited}. The ledger has caps on {', '.join(caps) or 'no column'}.")
     if old is not None:
         echo(f"The cap on {column} now: {old}")
     echo(f"The new cap:     {' ' * len(column)}{new}" if old is not None else f"The new cap on {column}: {new}")
@@ -177,8 +197,8 @@ def _show_change(ledger: "Ledger", column: str, new: "Policy") -> None:
         echo(f"  {label}, by size: {losses}")
     if old is not None:
         echo(f"{describe_change(column, old, new)}.")
-    spelled = account.set_cap(column, new)  # of a copy
-    above = account.above_caps().get(spelled)
+    spelled = account.set_cap(column, new, band)  # of a copy
+    above = account.above_caps(band).get(spelled)
     if above is not None:
         spent, size, most = map(format_number, (above.spent, above.influence, above.cap))
         echo(

@@ -119,14 +119,14 @@ def _show_totals(columns: Sequence[ColumnPolicy], sizes: Sequence["RecordSize"],
 
 def show_caps(checked: "Checked") -> None:
     """Print whether the caps allow the release of a plan; a refusal itself is reported as an error."""
-    caps = checked.accountant.caps
+    caps, banded = checked.accountant.caps, checked.accountant.band_caps
     if not checked.caps_checked:
         echo(
             "Whether a cap refuses the release depends on the labels of the partition, which are taken from the data "
             "when the release is made."
         )
     elif not isinstance(checked.refusal, CapError):
-        echo("Within all caps." if caps else "There are no caps.")
+        echo("Within all caps." if caps or banded else "There are no caps.")
     capped = {folded(name) for name in caps}
     columns = dict.fromkeys(COUNT if one.single else one.name for one in _all_columns(checked.plan))
     uncapped = [name for name in columns if not {folded(name), ANY} & capped]

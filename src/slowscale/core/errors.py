@@ -292,7 +292,9 @@ class CapError(SlowscaleError):
     remedy
         How the cap can be changed.
     also
-        Other columns whose caps would be exceeded.
+        Other caps that would be exceeded.
+    band
+        The factor of the band, if the cap is one on the loss between values within a band.
     """
 
     code = "cap"
@@ -311,10 +313,17 @@ class CapError(SlowscaleError):
     full: bool = False
     remedy: str | None = None
     also: tuple[str, ...] = ()
+    band: float | None = None
 
     def __post_init__(self) -> None:
         self._name = self.column if self.cap_name is None else self.cap_name
-        super().__init__(f"the cap on {self._name!r}", path=("ledger", "caps", self._name), remedy=self.remedy)
+        place = ("ledger", "caps" if self.band is None else "band_caps", self._name)
+        super().__init__(f"the cap on {self._name!r}", path=place, remedy=self.remedy)
+
+    @property
+    def _kind(self) -> str:
+        """The kind of cap, in words."""
+        return "cap" if self.band is None else f"cap on the values ({band_in_words(self.band)} more or less)"
 
     def __reduce__(self) -> Any:
         return partial(CapError, **{field.name: getattr(self, field.name) for field in fields(self)}), (), self.__dict__
@@ -353,15 +362,17 @@ class CapError(SlowscaleError):
 
     def _words(self) -> str:
         if self.close:
-            words = f"the total of {self.column!r} is too close to its cap to tell whether it is exceeded"
+            words = f"the total of {self.column!r} is too close to its {self._kind} to tell whether it is exceeded"
             tiny = self.column != "count" and self.influence < 1e-9
             words += ", for very small records" if tiny else f", for {self._record}: {self.spent:.9g} of {self.cap:.9g}"
         else:
-            words = f"the cap on {self.column!r} would be exceeded, {self.sizes}: {self._usage}"
+            on = f"{self._kind} on {self.column!r}" if self.band is None else f"{self._kind} of {self.column!r}"
+            words = f"the {on} would be exceeded, {self.sizes}: {self._usage}"
             if self.also:
                 words += f". The cap on {' and that on '.join(map(repr, self.also))} would be exceeded as well"
         change = self.remedy or (
-            f"raise the cap on {self._name!r}, with a reason, by `slowscale ledger set-cap` or Ledger.set_cap"
+            f"raise the {'cap' if self.band is None else 'band cap'} on {self._name!r}, with a reason, by `slowscale "
+            "ledger set-cap` or Ledger.set_cap"
         )
         if self.fits is None:
             return f"{words}. Make the release less precise, or {change}"
@@ -389,6 +400,15 @@ class CapError(SlowscaleError):
         else:
             used = f"the cap allows {made} {releases}, and {made} {have} been made"
         return f"{used}; with one more, {self._record} would {more}"
+
+
+def band_in_words(times: float) -> str:
+    """Return the width of a band as a percentage.
+
+    >>> band_in_words(1.1)
+    '10 %'
+    """
+    return f"{format_number(float(f'{100 * (times - 1):.12g}'))} %"
 
 
 def _describe_range(low: float, high: float, about: str) -> str:

@@ -16,7 +16,7 @@ capital letters no SQL text in normal form has outside of quotes.
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -230,6 +230,13 @@ def used_columns(table: ir.Table, expression: str) -> set[str]:
     return {node.name for node in nodes if isinstance(node, ops.Field) and node.rel == table.op()}
 
 
+def named_columns(expression: str) -> set[str]:
+    """Return the names in SQL text that may be those of columns, in folded spelling."""
+    tokens = _tokens(expression)
+    names = {folded(token.text) for token in tokens if token.token_type in (TokenType.VAR, TokenType.IDENTIFIER)}
+    return names | {folded(token.text) for token in tokens if WORD.fullmatch(token.text) and not token.text.isdigit()}
+
+
 def check_text(expression: Any, argument: str) -> None:
     """Raise unless a filter or a derived column is text."""
     if not isinstance(expression, str):
@@ -353,6 +360,77 @@ def _plain(node: Any) -> dict[str, str]:
     return below
 
 
+UNKNOWN = "*"  # stands for stored columns that are not known
+
+
+def dependence(table: ir.Table, name: str, records: "Records") -> dict[str, Any]:
+    """Return the stored columns that a column is computed from, and whether it is a multiple of the only one."""
+    op = table[name].op()
+    reads = _reads(op, records)
+    return {"reads": tuple(sorted(reads)), "proportional": len(reads) == 1 and UNKNOWN not in reads and _multiple(op)}
+
+
+def deciding(table: ir.Table, records: "Records", labels: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the stored columns that the filters of a table and some of its columns depend on, by folded name."""
+    found: set[str] = set()
+    for name in labels:
+        found |= _reads(table[name].op(), records)
+    node: Any = table.op()
+    while not isinstance(node, STORED):
+        if isinstance(node, ops.Filter):
+            for predicate in node.predicates:
+                found |= _reads(predicate, records)
+        elif not isinstance(node, KEEPS_ROWS) or isinstance(node, ops.DropNull):
+            return (UNKNOWN,)
+        node = node.parent
+    return (UNKNOWN,) if records.hidden_filter else tuple(sorted(found))
+
+
+def _reads(node: Any, records: "Records") -> set[str]:
+    """Return the stored columns that an expression depends on, by folded name."""
+    if isinstance(node, ops.Field):
+        table = node.rel
+        if isinstance(table, STORED):
+            known = records.source.stored is None or node.name in records.source.stored
+            return {folded(node.name)} if known and CACHED not in table.name else {UNKNOWN}
+        inner = _below(node)
+        return {UNKNOWN} if inner is None else _reads(inner, records)
+    if not isinstance(node, ops.Value):
+        return {UNKNOWN} if isinstance(node, ops.Relation) else set()
+    return {name for child in node.__children__ for name in _reads(child, records)}
+
+
+def _below(node: Any) -> Any:
+    """Return the expression that a column of a query stands for, or None if it is not known."""
+    table = node.rel
+    if isinstance(table, ops.Project):
+        return table.values[node.name]
+    if isinstance(table, ops.Filter | ops.Sort | ops.DropColumns | ops.SelfReference | ops.AliasedRelation):
+        return ops.Field(table.parent, node.name)
+    return None
+
+
+def _multiple(node: Any) -> bool:
+    """Return whether an expression of one column is that column times a constant."""
+    if isinstance(node, ops.Alias | ops.Negate):
+        return _multiple(node.arg)
+    if isinstance(node, ops.Field):
+        inner = _below(node)
+        return isinstance(node.rel, STORED) if inner is None else _multiple(inner)
+    if isinstance(node, ops.Cast):  # to a number with at least the same digits
+        widened = node.to.is_floating() or (node.to.is_integer() and node.arg.dtype.is_integer())
+        return widened and node.arg.dtype.is_numeric() and _multiple(node.arg)
+    if isinstance(node, ops.Multiply):
+        return any(
+            _literal(one) and _multiple(other) for one, other in ((node.left, node.right), (node.right, node.left))
+        )
+    return isinstance(node, ops.Divide) and _literal(node.right) and _multiple(node.left)
+
+
+def _literal(node: Any) -> bool:
+    return isinstance(node, ops.Literal) or (isinstance(node, ops.Cast) and _literal(node.arg))
+
+
 def _nodes(root: Any, source: Any) -> list[Any]:
     """Return the operations of an expression, down to its source table."""
     found: list[Any] = []
@@ -415,6 +493,11 @@ class Records:
         """What a release protects, in words."""
         protected = RECORD_PROTECTED if self.protect is None else ENTITY_PROTECTED.format(self.protect)
         return protected + ROWS_COMBINED * self.combines_rows
+
+    @property
+    def hidden_filter(self) -> bool:
+        """Whether rows may be left out by a condition that is not known here."""
+        return self.source.filtered or self.combines_rows
 
     @property
     def stored_names(self) -> set[str]:

@@ -293,6 +293,9 @@ class AdditiveMechanism(Mechanism):
         units, private = draw_additive(self._sampler, self.sigma, sums, bits)
         return Noisy(self, shaped(units, sums.shape), sums.unit, None, level, private, sums.on_grid)
 
+    def _half_width_at(self, q: float, level: float) -> float:
+        return _half_width(self.noise, level)
+
     def _rounding_bias(self, unit: Fraction, on_grid: bool) -> float:
         return largest_error(self.noise, unit, on_grid).bias
 

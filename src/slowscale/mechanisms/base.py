@@ -20,7 +20,7 @@ from slowscale.mechanisms import calibration
 from slowscale.mechanisms.grid import elementwise, floats, values
 from slowscale.policy import Certificate, Policy, number
 from slowscale.policy.base import to_plain
-from slowscale.policy.bounded import BoundedPolicy
+from slowscale.policy.bounded import BandPolicy, BoundedPolicy
 from slowscale.sampling import BitSource
 from slowscale.sampling.exact import Integers
 
@@ -261,6 +261,10 @@ class Mechanism(Declared, ABC):
         """Return the result of `release`, without warnings."""
 
     @abstractmethod
+    def _half_width_at(self, q: float, level: float) -> float:
+        """Return half the length of the interval for a sum q, from the ideal output in the middle of its noise."""
+
+    @abstractmethod
     def _rounding_bias(self, unit: Fraction, on_grid: bool) -> float:
         """Return the largest bias that rounding to the unit adds; `on_grid` if all sums are whole numbers of units."""
 
@@ -297,26 +301,45 @@ class Mechanism(Declared, ABC):
     def _variance_from(self, transformed: Any, unit: Fraction, on_grid: bool) -> Any:
         """Return an unbiased estimate of the variance of a released value; for additive noise the largest variance."""
 
-    def bounded_policy(
-        self, *, add: float | None = None, times: float | None = None, pure: bool = False, loose: bool = False
-    ) -> BoundedPolicy:
+    def bounded_policy(self, *, add: float | None = None, pure: bool = False, loose: bool = False) -> BoundedPolicy:
         """Return the policy for bounded neighbours: the loss between two values of a record that is present.
 
         Parameters
         ----------
-        add, times
-            The other value of a record r: r + add, or times·r. With neither, the policy takes both values.
+        add
+            The other value of a record r is r + add. Without it, the policy takes both values.
         pure
-            Return the PRDP policy instead of the PRzCDP one (additive mechanisms only).
+            Return the PRDP policy instead of the PRzCDP one.
         loose
             Return the simpler bounds of the paper's Table metric-mechSummaryNew.
         """
+        return BoundedPolicy(self._policy_of_values(pure), add, loose)
+
+    def band_policy(self, *, times: float, pure: bool = False, loose: bool = False) -> BandPolicy:
+        """Return the largest loss between a record's value r and any value from r/times to times·r.
+
+        Parameters
+        ----------
+        times
+            The factor, above 1: 1.1 for 10 % more or less.
+        pure, loose
+            As for `bounded_policy`.
+
+        >>> import slowscale as ss
+        >>> P = ss.Log(sigma=0.05, a=1000, noise="laplace").band_policy(times=1.1)
+        >>> P([100, 1e6, 1e12]).round(4).tolist()
+        [0.0155, 1.0527, 1.0549]
+        """
+        return BandPolicy(self._policy_of_values(pure), times, loose=loose)
+
+    def _policy_of_values(self, pure: bool) -> Policy:
+        """Return the policy that losses between values are computed from."""
         check_flag("pure", pure)
-        policy = self.pure_policy if pure else self.policy
+        policy = self.pure_policy if pure else self.tight_policy
         if policy is None:
             problem = f"must be False, because {type(self).__name__} has no PRDP policy"
             raise ParameterError("pure", problem, code="unsupported")
-        return BoundedPolicy(policy, add, times, loose)
+        return policy
 
     @classmethod
     def calibrate(

@@ -585,6 +585,12 @@ class TransformationMechanism(Mechanism):
 
         return evaluate("transformed", transformed, variance)
 
+    def _half_width_at(self, q: float, level: float) -> float:
+        half = self._noise.isf(level_quantile(level))
+        with np.errstate(over="ignore"):
+            low, high = self._invert(self._transform(np.array([q])) + np.array([-half, half]))
+        return float(high - low) / 2
+
     def _rounding_bias(self, unit: Fraction, on_grid: bool) -> float:
         return 0.0 if self._rounds_at_random or on_grid else float(unit) / 2
 

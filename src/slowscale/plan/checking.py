@@ -43,9 +43,7 @@ if TYPE_CHECKING:
 # By the kind of a column's labels: the type to declare for them in a file of keys, and a label of that kind.
 LABEL_TYPES = {"text": "string", "whole numbers": "int64", "booleans": "boolean", "dates": "date"}
 STAND_INS: dict[str, Label] = {"text": "", "whole numbers": 0, "booleans": False, "dates": date(2000, 1, 1)}
-PLAN_REMEDY = (
-    "raise the cap in [ledger.caps] of the plan: the ledger does not exist yet, so its caps can still be changed"
-)
+PLAN_REMEDY = "raise the cap in [ledger] of the plan: the ledger does not exist yet, so its caps can still be changed"
 
 
 @dataclass(frozen=True)
@@ -204,7 +202,14 @@ def open_accountant(plan: Plan, ready: bool = True) -> Account | DeferredLedger:
     if plan.ledger is None:
         return Account(remedy=PLAN_REMEDY)
     with located("ledger", "caps"):
-        accountant = DeferredLedger(plan.ledger.path, plan.caps or None, dataset=plan.data.name, remedy=PLAN_REMEDY)
+        accountant = DeferredLedger(
+            plan.ledger.path,
+            plan.caps or None,
+            dataset=plan.data.name,
+            remedy=PLAN_REMEDY,
+            band_caps=plan.band_caps or None,
+            band=plan.ledger.band,
+        )
     if ready:
         accountant.check_dataset(plan.data.name)
         accountant.ready()
@@ -241,6 +246,7 @@ def open_session(
         columns = rowwise.derive(session.table, data.derive or None)
     # A cap with a misspelled name would protect nothing, and could not be corrected once the ledger exists.
     check_caps_name_columns(plan.caps, columns)
+    check_caps_name_columns(plan.band_caps, columns, "band_caps")
     return session
 
 

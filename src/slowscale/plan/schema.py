@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PrivateAttr, Tag, field_validator, model_validator
 
+from slowscale.accounting.bands import BAND, LARGEST_BAND
 from slowscale.accounting.record import COUNT
 from slowscale.accounting.sizes import RecordSize, read_sizes
 from slowscale.core.errors import ParameterError, Place, SlowscaleError, located
@@ -25,6 +26,7 @@ from slowscale.plan.parts import (
     HierarchyPlan,
     KeysPlan,
     MechanismPlan,
+    NotNegative,
     PlanPart,
     SumPlan,
     as_mistakes,
@@ -32,7 +34,7 @@ from slowscale.plan.parts import (
     given_words,
     mistake_at,
 )
-from slowscale.policy import Policy
+from slowscale.policy import ConstantPolicy, Policy
 
 if TYPE_CHECKING:
     from slowscale.accounting import RecordPolicy
@@ -57,6 +59,16 @@ class LedgerPlan(PlanPart):
         description='The caps, by column: "count" is for the number of records, where policies are compared at size 1; '
         '"*" is for every stored column without a cap, and for the count if that has none, but not for derived '
         "columns. They are fixed when the ledger is created; `slowscale ledger set-cap` can change them.",
+    )
+    band: Annotated[float, Field(gt=1, le=LARGEST_BAND)] | None = Field(
+        None,
+        description=f"The factor of the band within which the values of a record are protected; {BAND} by default, "
+        "10 % more or less. It is fixed when the ledger is created.",
+    )
+    band_caps: dict[str, NotNegative] = Field(
+        {},
+        description="The largest loss, by column, between the value of a record and any value within the band, the "
+        'same for records of every size; "*" is for every column without another one.',
     )
 
 
@@ -560,6 +572,11 @@ class Plan(PlanPart):
     def caps(self) -> dict[str, Policy]:
         """The caps that the ledger is created with."""
         return {} if self.ledger is None else {name: cap.cap() for name, cap in self.ledger.caps.items()}
+
+    @property
+    def band_caps(self) -> dict[str, Policy]:
+        """The caps on values within the band that the ledger is created with."""
+        return {} if self.ledger is None else {name: ConstantPolicy(cap) for name, cap in self.ledger.band_caps.items()}
 
 
 def place_in_plan(path: Place) -> Place:

@@ -28,6 +28,8 @@ class Policy(Declared, ABC):
     kind: ClassVar[str]
     # Whether removing several records from one cell costs P(sum of their influences).
     _sums_within_cell: ClassVar[bool] = True
+    # Whether the loss between r and a multiple of r never falls as r grows, and is largest for multiples above 1.
+    _band_rises: bool = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -86,6 +88,10 @@ class Policy(Declared, ABC):
         {RootPolicy(k=4, sigma=1.0, a=0.0): 1.25}
         """
         return {self: 1.0}
+
+    def _rising_loss(self, influence: Array) -> Array:
+        """Return the largest loss of all records up to a size, or a bound on it: caps are proven from it."""
+        return self._loss(influence)
 
     def _between(self, low: Array, gap: Array) -> Array:
         """Return the exact loss between the values `low` and `low + gap` of a record (bounded neighbours)."""

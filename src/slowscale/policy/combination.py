@@ -35,6 +35,10 @@ class TanhPolicy(Policy):
         """Whether the loss also protects the record's value: if that of the PRDP policy does."""
         return self.pure.by_rank
 
+    @property
+    def _band_rises(self) -> bool:  # type: ignore[override]
+        return self.pure._band_rises
+
     def _loss(self, influence: Array) -> Array:
         return tanh_bound(self.pure._loss(influence))
 
@@ -84,6 +88,10 @@ class TimesPolicy(Policy):
     def by_rank(self) -> bool:
         """Whether the loss also protects the record's value: if that of the repeated policy does."""
         return self.policy.by_rank
+
+    @property
+    def _band_rises(self) -> bool:  # type: ignore[override]
+        return self.policy._band_rises
 
     def _loss(self, influence: Array) -> Array:
         return self.count * self.policy._loss(influence)
@@ -150,6 +158,10 @@ class _CombinedPolicy(Policy):
     def by_rank(self) -> bool:
         """Whether the loss also protects the record's value: if that of any term does."""
         return any(term.by_rank for term in self.terms)
+
+    @property
+    def _band_rises(self) -> bool:  # type: ignore[override]
+        return all(term._band_rises for term in self.terms)
 
     @abstractmethod
     def _combine(self, parts: list[Array]) -> Array:

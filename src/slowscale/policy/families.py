@@ -477,6 +477,7 @@ class TransformationPolicy(TransformingPolicy):
     """(f(Δ + a) − f(a))²/(2σ²) for a user-given concave, strictly increasing f."""
 
     kind = "transformation"
+    _band_rises = False  # for f(x) = x/(x + 100), large values are hidden better than medium ones
 
     f: Callable[[Any], Any]
     sigma: float = real(above=0, typical=(0.01, 100))
@@ -534,6 +535,10 @@ class ComposedPolicy(Policy):
     def notion(self) -> str:
         """The privacy notion of the losses: that of the noise."""
         return self.outer.notion
+
+    @property
+    def _band_rises(self) -> bool:  # type: ignore[override]
+        return self.inner._band_rises
 
     @property
     def upper(self) -> Policy | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
+from itertools import product
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -186,6 +187,11 @@ class BoundSums:
         ]
         return [f"column {name!r}: {warning}" for name, warning in found if warning is not None]
 
+    @lazy
+    def decided_by(self) -> tuple[str, ...]:
+        """The stored columns that decide the cell of a record and whether it is in the table; "*": unknown ones."""
+        return rowwise.deciding(self.table, self.records, () if self.keys is None else self.keys.columns)
+
     def facts(self) -> TableFacts:
         """Return the public facts of the table."""
         keys = self.keys
@@ -197,6 +203,7 @@ class BoundSums:
             else KeysFacts(columns=dict(keys.kinds), count=len(keys), assumption=keys.assumption, from_data=keys.taken),
             where=self.expressions.where,
             derived=self.expressions.derived,
+            decided_by=self.decided_by,
             columns={name: self.column_facts(name) for name in self.mechanisms},
         )
 
@@ -220,7 +227,16 @@ class BoundSums:
             rounding_bias=mechanism._rounding_bias(sums.units[name], self.on_grid(name)),
             nulls=None if counts else self.columns[name].nulls,
             negatives=None if counts else self.columns[name].negatives or "kept",
+            **({} if counts else self._value_facts(name)),
         )
+
+    def _value_facts(self, name: str) -> dict[str, Any]:
+        """Return how the values of a record enter a column, for its facts."""
+        number = counted(self.table, self.columns[name])
+        grain = None if number.exact else float(number.grain)
+        if self.records.is_stored(name):
+            return {"grain": grain}
+        return {**rowwise.dependence(self.table, name, self.records), "grain": grain}
 
     @property
     def lossy(self) -> TableOfSet:
@@ -334,6 +350,7 @@ class BoundQuantiles:
             **_described_policies(self.policy, self.pure_policy),
             where=self.expressions.where,
             derived=self.expressions.derived,
+            decided_by=rowwise.deciding(self.table, self.records),
             quantiles=self.ranks.facts(self.level, self.records.protect),
         )
 
@@ -389,15 +406,12 @@ def _check_column(name: str, table: EngineTable, source: Source) -> None:
 
 def _check_derived_columns(sums: Sums, records: Records, accountant: Accountant) -> None:
     """Raise if a derived or renamed column would evade the caps, by a new name or by the name of a stored column."""
-    caps, derived = accountant.caps, sums.derive or {}
-    if not caps:
-        return
-    capped, stored = {folded(name) for name in caps}, records.stored_names
-    for name in sums.columns:
-        if name not in derived and records.is_stored(name):
+    derived, stored = sums.derive or {}, records.stored_names
+    for caps, name in product((accountant.caps, accountant.band_caps), sums.columns):
+        if not caps or (name not in derived and records.is_stored(name)):
             continue
         # Renaming a stored column frees its name for a derived one, but its cap is not for that.
-        if folded(name) not in capped or folded(name) in stored:
+        if folded(name) not in map(folded, caps) or folded(name) in stored:
             raise ParameterError(
                 f"column {name!r}",
                 "is derived or renamed and has no cap: under a new name it could evade the caps of the columns "
@@ -575,6 +589,7 @@ def bind(
         pure_columns=None if pure_columns is None or len(policy.terms) < 2 else description(pure_columns),
         partition=None if part.by is None else PartitionFacts(by=part.by, labels=part.labels),
         tables={name: table.facts() for name, table in tables.items()},
+        band=accountant.band,
     )
     if len(tables) == 1:  # its policy is that of the release
         facts = facts.with_(

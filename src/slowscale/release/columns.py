@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slowscale.accounting import Explanation, Loss, RecordPolicy, explain
+from slowscale.accounting.bands import BAND, Band, Use
 from slowscale.accounting.charge import read_mechanism
+from slowscale.accounting.record import folded
 from slowscale.accounting.sizes import COUNT, NUMBERS_OF_RECORDS, RecordSize, default_sizes, default_span
 from slowscale.core.typing import ArrayLike, Scalar
+from slowscale.data import rowwise
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import ACCOUNTING, charged_policy, closed_form
 from slowscale.policy import PURE, ConstantPolicy, Policy
@@ -53,6 +56,8 @@ class ColumnPolicy:
         those of the ideal output, before rounding.
     closed
         The closed form of the policy, if a smaller one is charged (tight accounting). None otherwise.
+    use
+        How the values of a record enter the column. None if it is not known.
     """
 
     name: str
@@ -63,6 +68,7 @@ class ColumnPolicy:
     single: bool
     on_grid: bool | None
     closed: Policy | None = None
+    use: Use | None = None
 
     @property
     def counts_records(self) -> bool:
@@ -89,6 +95,15 @@ class ColumnPolicy:
         value = 0.0 if self.single else size.value(self.name)
         return None if value is None else self.loss(value)
 
+    def between(self, size: RecordSize, band: Band) -> Loss | None:
+        """Return the loss between the value of an example record and others within a band, if it can be stated."""
+        value = 0.0 if self.single else size.value(self.name)
+        if value is None or self.use is None:
+            return None
+        term = None if self.single else self.name, self.policy
+        with np.errstate(all="ignore"):
+            return Loss.between(term, self.pure, self.mechanism, self.use, value, band)
+
     def gain(self, value: float) -> float:
         """Return how many times smaller the charged loss of a record of this size is than its closed form."""
         with np.errstate(all="ignore"):
@@ -114,6 +129,7 @@ def column_policies(
     units: Mapping[str, Any],
     on_grid: Mapping[str, bool | None] | None = None,
     accounting: str = ACCOUNTING,
+    uses: Mapping[str, Use] | None = None,
 ) -> tuple[ColumnPolicy, ...]:
     """Return the columns of a release with this policy, one for each mechanism."""
     found = []
@@ -126,7 +142,8 @@ def column_policies(
             closed = None if closed is None else ConstantPolicy(float(closed(1)))
         zcdp = policy.column(None if single else name)
         known = single if on_grid is None else on_grid.get(name, single)
-        found.append(ColumnPolicy(name, zcdp, pure, mechanism, Fraction(units.get(name, 1)), single, known, closed))
+        unit, use = Fraction(units.get(name, 1)), None if uses is None else uses[name]
+        found.append(ColumnPolicy(name, zcdp, pure, mechanism, unit, single, known, closed, use))
     return tuple(found)
 
 
@@ -162,11 +179,28 @@ def requested_columns(
     policy = requested_policy(table, accounting, protect, filtered)
     if isinstance(table, Quantiles):
         return (_quantiles_column(name, policy, Ranks(table).pure_policy(filtered)),)
-    return column_policies(policy, table.mechanisms, table.units, accounting=accounting)
+    uses = {column: _requested_use(table, column, protect is not None) for column in table.mechanisms}
+    return column_policies(policy, table.mechanisms, table.units, accounting=accounting, uses=uses)
+
+
+def _requested_use(table: Sums, column: str, entity: bool) -> Use:
+    """Return how values enter a column of a request that is not bound to records, by the names in its expressions."""
+    derived: dict[str, set[str]] = {}
+    for name, expression in (table.derive or {}).items():
+        used = rowwise.named_columns(expression)
+        derived[folded(name)] = used.union(*(derived[one] for one in used & derived.keys()))
+    decided = {folded(name) for name in (() if table.keys is None else table.keys.columns)}
+    decided |= set() if table.where is None else rowwise.named_columns(table.where)
+    decided = decided.union(*(derived[one] for one in decided & derived.keys()))
+    reads = derived.get(folded(column), set())
+    counts = column == table.counted
+    return Use(counts, tuple(sorted(reads)), not reads, tuple(sorted(decided)), entity=entity)
 
 
 def _quantiles_column(name: str, policy: RecordPolicy, pure: RecordPolicy) -> ColumnPolicy:
-    return ColumnPolicy(name, policy.column(None), pure.column(None), None, Fraction(1), single=True, on_grid=None)
+    return ColumnPolicy(
+        name, policy.column(None), pure.column(None), None, Fraction(1), single=True, on_grid=None, use=Use()
+    )
 
 
 def released_columns(policy: RecordPolicy, facts: Facts, table: str | None = None) -> tuple[ColumnPolicy, ...]:
@@ -175,7 +209,17 @@ def released_columns(policy: RecordPolicy, facts: Facts, table: str | None = Non
     mechanisms = {name: read_mechanism(column.mechanism) for name, column in columns.items()}
     units = {name: column.unit for name, column in columns.items()}
     on_grid = {name: column.on_grid for name, column in columns.items()}
-    return column_policies(policy, mechanisms, units, on_grid, facts.accounting)
+    return column_policies(policy, mechanisms, units, on_grid, facts.accounting, column_uses(facts, table))
+
+
+def column_uses(facts: Facts, table: str | None = None) -> dict[str, Use]:
+    """Return how values enter each column of a table, or of all drawn tables, by the facts of a release."""
+    tables = facts.drawn if table is None else (table,)
+    return {
+        name: Use.of({"decided_by": facts.tables[one].decided_by}, column.to_dict(), facts.protect is not None)
+        for one in tables
+        for name, column in facts.tables[one].columns.items()
+    }
 
 
 def table_policies(release: "Release") -> dict[str, RecordPolicy]:
@@ -228,10 +272,15 @@ def on_one_axis(columns: Sequence[ColumnPolicy]) -> tuple[ColumnPolicy, ...]:
     return tuple(column for column in columns if not column.counts_records) or tuple(columns)
 
 
-def explain_columns(columns: Sequence[ColumnPolicy], size: RecordSize) -> Explanation | None:
-    """Return the loss of an example record through all columns and its meaning, or None if a value is missing."""
+def explain_columns(columns: Sequence[ColumnPolicy], size: RecordSize, times: float = BAND) -> Explanation | None:
+    """Return the loss of an example record through all columns and its meaning, or None if a value is missing.
+
+    The values of all these columns may change within a band with the factor `times`.
+    """
     found = [loss for column in columns if (loss := column.at(size)) is not None]
-    return explain(found) if len(found) == len(columns) else None
+    band = Band.of(times, [column.name for column in columns if not column.single])
+    values = [column.between(size, band) for column in columns]
+    return explain(found, values) if len(found) == len(columns) else None
 
 
 def size_span(columns: Sequence[ColumnPolicy], sizes: Sequence[RecordSize]) -> tuple[float, float]:

@@ -19,6 +19,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from slowscale.accounting.bands import BAND
 from slowscale.core.errors import EngineError, ParameterError
 from slowscale.core.files import Writers, check_output_path
 
@@ -117,6 +118,11 @@ class ColumnFacts(_Facts):
         The largest bias that rounding to the unit can add.
     nulls, negatives
         How missing and negative values were treated; None for a count.
+    reads, proportional
+        The stored columns that a derived column is computed from, and whether it is a multiple of the only one; None
+        for a stored column and a count.
+    grain
+        Floats are summed in whole numbers of this grain; None if the values are whole numbers of grains.
     """
 
     kind: Literal["sum", "count"]
@@ -132,6 +138,9 @@ class ColumnFacts(_Facts):
     rounding_bias: float
     nulls: Annotated[str, Field(pattern="^(error|zero)$")] | None = None
     negatives: Annotated[str, Field(pattern="^(error|zero|kept)$")] | None = None
+    reads: Texts | None = None
+    proportional: bool | None = None
+    grain: float | None = None
 
     @property
     def is_count(self) -> bool:
@@ -235,6 +244,9 @@ class TableFacts(_Facts):
         then its PRDP loss (or None).
     keys, where, derived
         The public cells (None for a total), the filter and the derived columns.
+    decided_by
+        The stored columns that decide the cell of a record and whether it is in the table, in folded spelling; "*" if
+        they are not known.
     columns, ratios
         The published columns, and the ratios of such columns.
     quantiles, rollup
@@ -249,6 +261,7 @@ class TableFacts(_Facts):
     keys: KeysFacts | None = None
     where: str | None = None
     derived: dict[str, str] = {}
+    decided_by: Texts = ()
     columns: dict[str, ColumnFacts] = {}
     ratios: dict[str, RatioFacts] = {}
     quantiles: QuantilesFacts | None = None
@@ -292,6 +305,8 @@ class Facts(_Facts):
         The table that a file holds. None for the release as a whole.
     ledger
         The ledger entry with the charge, if there is a ledger.
+    band
+        The factor of the band within which losses between values are stated.
     """
 
     format: int = FORMAT
@@ -313,6 +328,7 @@ class Facts(_Facts):
     tables: dict[str, TableFacts]
     table: str | None = None
     ledger: LedgerHead | None = None
+    band: Annotated[float, Field(gt=1)] = BAND
 
     @property
     def drawn(self) -> tuple[str, ...]:

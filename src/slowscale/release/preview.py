@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from slowscale.accounting import RecordPolicy, Spent
+from slowscale.accounting.bands import Use
 from slowscale.accounting.explanation import at_most
 from slowscale.accounting.sizes import RecordSize, SizesLike, assumed_count, read_sizes, sizes_in
 from slowscale.core.arrays import to_numpy
@@ -346,7 +347,9 @@ def _table_preview(bound: BoundRequest, name: str) -> TablePreview:
     widths = {}
     if isinstance(drawn, BoundSums):
         on_grid = {column: drawn.on_grid(column) for column in drawn.mechanisms}
-        columns = column_policies(drawn.policy, drawn.mechanisms, drawn.sums.units, on_grid, drawn.accounting)
+        entity, facts = drawn.records.protect is not None, {"decided_by": drawn.decided_by}
+        uses = {column: Use.of(facts, drawn.column_facts(column).to_dict(), entity) for column in drawn.mechanisms}
+        columns = column_policies(drawn.policy, drawn.mechanisms, drawn.sums.units, on_grid, drawn.accounting, uses)
         for column, mechanism in drawn.mechanisms.items():
             if isinstance(mechanism, AdditiveMechanism):
                 unit = drawn.sums.units[column]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
 
-from slowscale.accounting import RecordPolicy
+from slowscale.accounting import Charge, RecordPolicy
 from slowscale.accounting.record import read_policies
 from slowscale.core.errors import EngineError, ParameterError, ParameterTypeError, Place, Shown, SlowscaleError
 from slowscale.core.files import Writers, ensure_dir, write_files
@@ -109,7 +109,7 @@ class Release:
         """Return the release with these tables; their facts become those of the release."""
         whole = facts.with_(tables={**facts.tables, **{name: table.facts for name, table in tables.items()}})
         drawn = len(whole.drawn)
-        total = policy if drawn < 2 else ReleasePolicy(policy.terms, policy.parallel, policy.filtered, drawn)
+        total = policy if drawn < 2 else ReleasePolicy(policy.terms, policy.parallel, policy.filtered, tables=drawn)
         return Release({name: replace(table, whole=whole) for name, table in tables.items()}, whole, total, pure_policy)
 
     def __getitem__(self, name: str) -> Any:
@@ -248,6 +248,22 @@ class Release:
         return Release({table.name: table}, table.whole, self.policy, self.pure_policy)
 
     # All tables.
+
+    def band_policy(self, times: float | None = None) -> RecordPolicy:
+        """Return the loss between a record's values and others within a factor: the values of all released columns.
+
+        Parameters
+        ----------
+        times
+            The factor, such as 1.1; by default that of the ledger. For entities the values are totals in a cell.
+
+        Raises
+        ------
+        ParameterError
+            If no such loss can be stated: a released column is computed from another one and is not a multiple of it,
+            or the values of an entity decide its cells.
+        """
+        return Charge.from_facts(self.facts.to_dict()).band_policy(self.facts.band if times is None else times)
 
     def entity(self, cells: Mapping[str, Sequence[Record]]) -> float:
         """Return what an entity with several records may lose, from its totals in the cells of each table.

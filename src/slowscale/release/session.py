@@ -120,7 +120,7 @@ class Session:
         self,
         data: DataLike,
         ledger: str | os.PathLike[str] | Ledger | None = None,
-        caps: Mapping[str, Policy] | None = None,
+        caps: Mapping[str, Policy | float] | None = None,
         *,
         dataset: str | None = None,
         accounting: str = ACCOUNTING,
@@ -479,7 +479,9 @@ def _caller() -> int:
 
 
 def _accountant(
-    ledger: str | os.PathLike[str] | Ledger | _Charged | None, caps: Mapping[str, Policy] | None, dataset: str | None
+    ledger: str | os.PathLike[str] | Ledger | _Charged | None,
+    caps: Mapping[str, Policy | float] | None,
+    dataset: str | None,
 ) -> Accountant:
     """Return the accountant that a session charges."""
     if isinstance(ledger, _Charged):
@@ -506,18 +508,20 @@ def _accountant(
     return ledger
 
 
-def check_caps_name_columns(caps: Mapping[str, Policy] | None, table: EngineTable) -> None:
+def check_caps_name_columns(
+    caps: Mapping[str, Policy | float] | None, table: EngineTable, argument: str = "caps"
+) -> None:
     """Raise if a cap is on something other than a column, "count" or "*"."""
     known = {ANY, COUNT, *map(folded, table.columns)}
     for name in check_caps(caps):
         if folded(name) not in known:
             raise ParameterError(
-                "caps",
+                argument,
                 f"has a cap on {name!r}, which is not a column",
                 code="unknown-column",
                 remedy=f"the columns are {', '.join(table.columns)}. Correct the name. In Python, give the cap on a "
                 "derived column to the ledger, and the ledger to the session",
-                path=("ledger", "caps", name),
+                path=("ledger", argument, name),
             )
 
 

@@ -186,7 +186,7 @@ def neighbour_policies() -> pa.Table:
     rows = []
     for name, m in _unit_loss().items():
         rows.append(("unbounded: presence", name, x, np.asarray(m.policy(x))))
-        rows.append(("bounded: a 10 % change", name, x, np.asarray(m.bounded_policy(times=1.1)(x))))
+        rows.append(("bounded: a 10 % change", name, x, np.asarray(m.band_policy(times=1.1)(x))))
     return _long(("panel", "mechanism", "size", "loss"), rows)
 
 

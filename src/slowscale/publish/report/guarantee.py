@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from slowscale.accounting import Explanation, RecordPolicy, Spent
-from slowscale.accounting.explanation import BOUND, TITLES, at_most
+from slowscale.accounting.explanation import BOUND, NO_SECRET, NOT_STATED, at_most, titles
 from slowscale.accounting.sizes import COUNT, counted, sizes_in
 from slowscale.core.numbers import format_number
 from slowscale.policy import Policy
@@ -20,7 +20,6 @@ from slowscale.release.columns import ColumnPolicy, explain_columns, on_one_axis
 T = TypeVar("T")
 MOST_NAMED_MARKS = 8  # with more marks in a chart, none is named
 LEAST_DRAWN = 1e-4  # smaller losses are not drawn, except those of stated sizes
-NOT_STATED = "not stated"
 
 # The rows of a part of a table, with its heading; "" if it has none.
 Group = tuple[str, list[Row]]
@@ -171,20 +170,36 @@ def learned_by_column(scope: Scope) -> list[Group]:
             head = "Number of records" if column.counts_records else "Value in this column"
             rows.append([head, *_stated(values, format_number)])
         closed = [] if column.closed is None else [["PRzCDP loss by the closed form", *_stated(values, column.closed)]]
-        groups.append((title, [*rows, *_explained_rows([explain_columns([column], size) for size in sizes], closed)]))
+        found = [explain_columns([column], size, scope.band) for size in sizes]
+        groups.append((title, [*rows, *_explained_rows(found, scope, closed)]))
     if len(scope.columns) > 1:
-        found = [explain_columns(scope.columns, size) for size in scope.sizes]
-        groups.append(("All columns together", _explained_rows(found)))
+        groups.append(("All columns together", _explained_rows(explained(scope), scope)))
     return groups
 
 
-def _explained_rows(found: Sequence[Explanation | None], closed: Sequence[Row] = ()) -> list[Row]:
-    """Return the four quantities of example records, with a row for the PRDP loss if an example has one."""
+def explained(scope: Scope) -> list[Explanation | None]:
+    """Return what the losses of example records by all columns mean; None for one without all values."""
+    return [explain_columns(scope.columns, size, scope.band) for size in scope.sizes]
+
+
+def answers(scope: Scope) -> dict[str, object]:
+    """Return what can be learned about each example: its presence, its value in a band, and how closely."""
+    found = [(size.name, one) for size, one in zip(scope.sizes, explained(scope), strict=True) if one is not None]
+    texts = [[name, *(one.texts[what] for what in ("guessed", "recognised", "within"))] for name, one in found]
+    return {
+        "answers": texts,
+        "told": [name for name, one in found if one.loss >= NO_SECRET],
+        "not_stated": any(one.value is None for _, one in found),
+    }
+
+
+def _explained_rows(found: Sequence[Explanation | None], scope: Scope, closed: Sequence[Row] = ()) -> list[Row]:
+    """Return the quantities of example records, with a row for the PRDP loss if an example has one."""
     pure = any(one is not None and one.pure is not None for one in found)
     rows: list[Row] = []
-    for name, title in TITLES.items():
+    for name, title in titles(scope.band).items():
         if name != "pure" or pure:
-            bound = BOUND if name not in ("loss", "pure") else ""
+            bound = BOUND if name in ("guessed", "detected", "epsilon") else ""
             cells = [
                 Cell(NOT_STATED) if one is None else Cell(one.texts[name], small=bound * one.bound) for one in found
             ]
@@ -212,15 +227,14 @@ def losses_by_table(policies: Mapping[str, RecordPolicy], whole: RecordPolicy, s
     if not policies:
         return [("", [row("all tables together", whole)])]
     rows = [row(f"{name} (drawn)", policy) for name, policy in policies.items()]
-    found = [explain_columns(scope.columns, size) for size in scope.sizes]
-    return [("", rows), ("All tables together", _explained_rows(found))]
+    return [("", rows), ("All tables together", _explained_rows(explained(scope), scope))]
 
 
 def losses_by_all(spent: RecordPolicy, released: RecordPolicy, scope: Scope) -> list[Group]:
     """Return the losses of example records by everything released so far, with what that means."""
     alone = spent.terms == released.terms and not spent.parallel  # this release alone
     total = spent if isinstance(spent, Spent) else Spent(spent.terms, spent.parallel, spent.filtered)
-    found = [explain_columns(scope.columns, size) if alone else total.explain(size) for size in scope.sizes]
+    found = explained(scope) if alone else [total.explain(size, scope.band) for size in scope.sizes]
     rows: list[Row] = []  # one per column, and one for being counted
     for name in spent.columns:
         policy = spent.column(name)
@@ -234,4 +248,4 @@ def losses_by_all(spent: RecordPolicy, released: RecordPolicy, scope: Scope) -> 
     if counts:
         how = "being counted or ranked" if spent.column(None).by_rank else "being counted"
         rows.append([how, at_most(counts)])
-    return [("", rows), ("All columns together", _explained_rows(found))]
+    return [("", rows), ("All columns together", _explained_rows(found, scope))]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from slowscale.accounting.bands import BAND
 from slowscale.accounting.sizes import RecordSize, assumed_count
 from slowscale.core.files import check_output_path, write_files
 from slowscale.core.numbers import format_number, percent
@@ -108,7 +109,7 @@ class Scope:
     """The columns of all drawn tables, and the record sizes for which losses are stated.
 
     `stated` is True if the curator gave the sizes. `labels` are what the report calls the columns. `entity` is the
-    column whose entities are protected, or None if single records are.
+    column whose entities are protected, or None if single records are. `band` is the factor of the band of values.
     """
 
     columns: tuple[ColumnPolicy, ...]
@@ -116,12 +117,14 @@ class Scope:
     stated: bool
     labels: Labels = field(default_factory=Labels)
     entity: str | None = None
+    band: float = BAND
 
     @staticmethod
     def of(release: Release, sizes: Sequence[RecordSize] = (), labels: Labels | None = None) -> "Scope":
         """Return the scope of a report."""
         columns = drawn_columns(release)
-        return Scope(columns, shown_sizes(columns, sizes), bool(sizes), labels or Labels(), release.facts.protect)
+        facts, shown = release.facts, shown_sizes(columns, sizes)
+        return Scope(columns, shown, bool(sizes), labels or Labels(), facts.protect, facts.band)
 
     @property
     def tight(self) -> bool:

@@ -16,9 +16,9 @@ import numpy as np
 from slowscale import __version__
 from slowscale.accounting import RecordPolicy, Spent
 from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, alarms
-from slowscale.accounting.explanation import TITLES, at_most
+from slowscale.accounting.explanation import LEVEL, at_most, titles
 from slowscale.accounting.sizes import COUNT, SizesLike, read_sizes
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, band_in_words
 from slowscale.core.numbers import format_number, grid, percent, published, rounded_figure
 from slowscale.mechanisms.calibration import ACCOUNTING
 from slowscale.publish import Publication
@@ -138,7 +138,10 @@ def public_page(
         alarms=alarms(EXAMPLE_ALARMS),
         rate=EXAMPLE_ALARMS,
         even=EVEN,
-        terms=TITLES,
+        terms=titles(scope.band),
+        near=band_in_words(scope.band),
+        level=LEVEL,
+        **guarantee.answers(scope),
         bounded=guarantee.bounded,
         versions=f"slowscale {__version__}, Altair {version('altair')}, vl-convert {version('vl-convert-python')}",
         spent=None if spent is None else guarantee.losses_by_all(spent, release.policy, scope),

@@ -38,17 +38,17 @@ async def table(request: Request) -> Response:
 
 def costs(plan: Any) -> dict[str, Any]:
     """Return the losses of a plan at the named sizes, the losses so far, and whether a cap would be exceeded."""
-    from slowscale.accounting.explanation import BOUND, TITLES, at_most
+    from slowscale.accounting.explanation import BOUND, at_most, titles
     from slowscale.accounting.sizes import assumed_count
     from slowscale.plan import check_plan
     from slowscale.release.columns import explain_columns, shown_sizes
 
     checked = check_plan(plan, overwrite=True)
-    columns = [column for some in plan.columns.values() for column in some]
+    columns, band = checked.preview.columns, checked.accountant.band
     sizes = shown_sizes(columns, plan.sizes)
     rows = []
     for size in sizes:
-        found = explain_columns(columns, size)
+        found = explain_columns(columns, size, band)
         if found is not None:
             losses = [at_most(loss.rho) for loss in found.losses]
             note = BOUND if found.bound else ""
@@ -59,7 +59,7 @@ def costs(plan: Any) -> dict[str, Any]:
         "wrong": None,
         "refusal": None if checked.refusal is None else str(checked.refusal),
         "rows": rows,
-        "titles": TITLES,
+        "titles": titles(band),
         "columns": [
             {"name": f"{column.name} ({table})", "words": str(column.mechanism), "policy": str(column.policy)}
             for table, some in plan.columns.items()
