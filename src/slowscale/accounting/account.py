@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.accounting.bands import BAND
 from slowscale.accounting.caps import Total, check, check_at
 from slowscale.accounting.charge import Charge, Spent, total_of
 from slowscale.accounting.record import ANY, COUNT, RecordPolicy, check_column_name, folded
 from slowscale.core.errors import CapError, ParameterError, ParameterTypeError, Shown, located
 from slowscale.policy import ZCDP, ConstantPolicy, Policy
+from slowscale.policy.bounded import BAND
 
 # The most totals that `Account.fits` compares with a cap one by one, and the most different policies in one total.
 MOST_TOTALS = 200

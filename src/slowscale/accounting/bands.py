@@ -16,22 +16,11 @@ from typing import Any
 
 from slowscale.accounting.record import ANY, COUNT, RecordPolicy, Term, folded
 from slowscale.core.errors import ParameterError
-from slowscale.core.parameters import as_number
 from slowscale.policy import ConstantPolicy
-from slowscale.policy.bounded import BandPolicy
+from slowscale.policy.bounded import BandPolicy, check_band
 
-BAND = 1.1  # the factor of the band that is stated if no other one is asked for: 10 % more or less
-LARGEST_BAND = 1000.0
 # Floats are rounded when a multiple of a column is computed.
 ROUNDED = 1 + 2.0**-50
-
-
-def check_band(times: Any, argument: str = "band") -> float:
-    """Return the factor of a band, or raise."""
-    number = as_number(argument, times, "a number above 1, such as 1.1")
-    if not 1 < number <= LARGEST_BAND:
-        raise ParameterError(argument, allowed=f"above 1, such as 1.1, and at most {LARGEST_BAND:g}", given=times)
-    return number
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.accounting.bands import BAND, Band, Use, band_policy
+from slowscale.accounting.bands import Band, Use, band_policy
 from slowscale.accounting.explanation import Explanation, Loss, as_lines, at_most, explain, worst
 from slowscale.accounting.record import COUNT, Parallel, RecordPolicy, Term, folded, read_if_any, read_policies
 from slowscale.accounting.sizes import (
@@ -31,6 +31,7 @@ from slowscale.core.markup import html_text
 from slowscale.core.typing import Record
 from slowscale.mechanisms import Mechanism
 from slowscale.policy import PURE, ZCDP
+from slowscale.policy.bounded import BAND
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from slowscale.accounting.account import Account, check_caps
-from slowscale.accounting.bands import BAND, check_band
 from slowscale.accounting.charge import Charge
 from slowscale.accounting.record import folded
 from slowscale.core.errors import LedgerError, ParameterTypeError, SlowscaleError
 from slowscale.mechanisms.calibration import accounting_in_words
 from slowscale.policy import Policy
+from slowscale.policy.bounded import BAND, check_band
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, alarms, between, detection, guesses, presence
-from slowscale.accounting.bands import BAND, Band, Use
+from slowscale.accounting.bands import Band, Use
 from slowscale.accounting.composed import compose
 from slowscale.accounting.pairs import GaussianPair, Pair, ResponsePair
 from slowscale.accounting.record import Term
@@ -40,6 +40,7 @@ from slowscale.core.parameters import Array, as_number
 from slowscale.mechanisms import AdditiveMechanism, Gaussian, Mechanism
 from slowscale.mechanisms.transformation import TransformationMechanism
 from slowscale.policy import Policy
+from slowscale.policy.bounded import BAND
 from slowscale.policy.families import TransformationPolicy
 
 
@@ -259,7 +260,7 @@ class Explanation:
             "within": NOT_STATED if within is None else f"± {format_number(float(f'{100 * within:.2g}'))} %",
         }
 
-    def sentences(self, subject: str) -> str:
+    def sentences(self, subject: str, band: float = BAND) -> str:
         """Return what an attacker can do, in words; `subject` is the record, such as "this record"."""
         often = f" ({BOUND})" if self.bound else ""
         return " ".join(
@@ -267,7 +268,19 @@ class Explanation:
                 guesses(EVEN, self.guessed, note=often),
                 detection(subject, EXAMPLE_ALARMS, self.detected, note=often),
                 f"This is (ε, {DELTA_WRITTEN})-differential privacy with ε at most {self.texts['epsilon']}{often}.",
+                *(["Its presence is no secret."] if self.loss >= NO_SECRET else []),
+                self._value_sentence(band),
             ]
+        ).strip()
+
+    def _value_sentence(self, band: float) -> str:
+        """Return what an attacker can find out about the values of the record, in words."""
+        if self.value is None:
+            return "For its values no band can be stated."
+        within = "" if self.within is None else f", and with all else known a value is known to {self.texts['within']}"
+        return (
+            f"Its values and others {band_in_words(band)} larger or smaller: the loss between them is at most "
+            f"{self.texts['band']}, the best guess is right at most {self.texts['recognised']} of the time{within}."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -280,9 +293,9 @@ class Explanation:
             "detected": self.detected,
             "false_alarms": EXAMPLE_ALARMS,
             "bound_from_loss": self.bound,
-            "band_loss": None if self.value is None else self.value.loss,
+            "band_loss": None if self.value is None or math.isinf(self.value.loss) else self.value.loss,
             "band_guessed": None if self.value is None else self.value.guessed,
-            "value_within": self.within,
+            "value_within": None if self.within is None or math.isinf(self.within) else self.within,
         }
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from slowscale.accounting.account import Account, check_caps
-from slowscale.accounting.bands import BAND, check_band
 from slowscale.accounting.charge import Charge, Spent
 from slowscale.accounting.entries import Attempted, CapSet, Charged, Created, cap_changes, serialized
 from slowscale.accounting.record import ANY, folded
@@ -20,6 +19,7 @@ from slowscale.core.errors import LedgerError, ParameterError, ParameterTypeErro
 from slowscale.core.markup import terminal_text
 from slowscale.core.parameters import check_flag
 from slowscale.policy import Policy
+from slowscale.policy.bounded import BAND, check_band
 
 
 @runtime_checkable

@@ -16,7 +16,7 @@ from slowscale.accounting.record import COUNT, folded
 from slowscale.core.errors import CapError, SlowscaleError
 from slowscale.core.numbers import format_number
 from slowscale.mechanisms import Mechanism
-from slowscale.mechanisms.calibration import charged_policy
+from slowscale.mechanisms.calibration import charged_policy, without_warnings
 from slowscale.policy import ConstantPolicy, Policy
 
 # A release that uses a smaller share of the cap is not worth making, and may fit only because of rounding errors.
@@ -50,7 +50,7 @@ def explained(
         yield
     except CapError as error:
         facts: dict[str, Any] = {}
-        with suppress(Exception):  # without advice, the refusal still stands
+        with suppress(Exception), without_warnings():  # without advice, the refusal still stands
             if rank_loss is not None and folded(error.column) not in map(folded, mechanisms):
                 left = (error.cap - (error.spent - rank_loss)) * (1 + TOLERANCE)  # 0.075 is not shown as 0.0749
                 if left > USEFUL_SHARE * error.cap:

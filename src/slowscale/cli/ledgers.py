@@ -240,17 +240,17 @@ def explain(
     from slowscale.core.errors import ParameterError
     from slowscale.release.columns import explain_columns
 
-    policy, columns, entity, accounting = _read(source)
+    policy, columns, entity, accounting, band = _read(source)
     record = _parse_record(value, policy.columns)
     check_count(record, "--value")
     size = RecordSize("the record", tuple((name, abs(number)) for name, number in record.items()))
-    explained = explain_columns(columns, size)
+    explained = explain_columns(columns, size, band)
     assert explained is not None
     if not math.isfinite(explained.loss):
         problem, remedy = "is too large to compute", "give smaller values"
         raise ParameterError("the loss at these values", problem, code="too-large", remedy=remedy)
     if not as_json:
-        show_explanation(record, columns, explained, entity)
+        show_explanation(record, columns, explained, entity, band)
         return
     # Several tables may have the same columns.
     losses: dict[str, list[Loss]] = {}
@@ -262,6 +262,7 @@ def explain(
             "record": record,
             "notion": policy.notion,
             "accounting": accounting,
+            "band": band,
             "columns": {name: sum(loss.rho for loss in some) for name, some in losses.items() if name not in counted},
             "counts": sum(loss.rho for name in counted for loss in losses[name]),
             # None if the guarantee through the column is not pure.
@@ -274,12 +275,13 @@ def explain(
     )
 
 
-def _read(source: Path) -> tuple["RecordPolicy", Sequence["ColumnPolicy"], str | None, str]:
+def _read(source: Path) -> tuple["RecordPolicy", Sequence["ColumnPolicy"], str | None, str, float]:
     """Return the policy of a plan, or of the whole release that a file belongs to, the columns of its drawn tables,
-    what is protected (None: records), and the accounting.
+    what is protected (None: records), the accounting, and the factor of the band.
     """
     from slowscale.plan import read_plan
     from slowscale.plan.checking import check_has_tables
+    from slowscale.policy.bounded import BAND
     from slowscale.release import read_release
     from slowscale.release.columns import drawn_columns
 
@@ -287,9 +289,10 @@ def _read(source: Path) -> tuple["RecordPolicy", Sequence["ColumnPolicy"], str |
         plan = read_plan(source)
         check_has_tables(plan)
         columns = [column for some in plan.columns.values() for column in some]
-        return plan.policy, columns, plan.data.protect, plan.release.accounting
+        band = BAND if plan.ledger is None or plan.ledger.band is None else plan.ledger.band
+        return plan.policy, columns, plan.data.protect, plan.release.accounting, band
     made = read_release(source)
-    return made.policy, drawn_columns(made), made.facts.protect, made.facts.accounting
+    return made.policy, drawn_columns(made), made.facts.protect, made.facts.accounting, made.facts.band
 
 
 def _parse_record(values: Sequence[str], columns: Sequence[str]) -> dict[str, float]:

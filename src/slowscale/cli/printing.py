@@ -13,6 +13,7 @@ from slowscale.core.markup import terminal_text
 from slowscale.core.numbers import format_number, published, rounded_figure
 from slowscale.mechanisms.calibration import ACCOUNTING
 from slowscale.plan.schema import SumsPlan
+from slowscale.policy.bounded import BAND
 from slowscale.release.columns import ColumnPolicy, example_sums, explain_columns, shown_sizes
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def show_plan(checked: "Checked", stated: Sequence["RecordSize"]) -> None:
                 echo(f"  quantiles: every record loses {loss} (PRzCDP) by all of them together")
     if len(plan.tables) > 1:
         echo("The losses by all drawn tables add up. Derived tables add nothing.")
-    _show_totals(columns, sizes, entity)
+    _show_totals(columns, sizes, entity, checked.accountant.band)
     if entity:
         echo(
             f"This is the loss of one {entity} in one cell of each drawn table; the losses in all the cells that it is "
@@ -109,11 +110,13 @@ def _standard_error(column: ColumnPolicy, sizes: Sequence["RecordSize"]) -> str:
     return ", ".join(f"{format_number(error)} for a sum of {format_number(total)}" for total, error in errors.items())
 
 
-def _show_totals(columns: Sequence[ColumnPolicy], sizes: Sequence["RecordSize"], entity: str | None) -> None:
+def _show_totals(
+    columns: Sequence[ColumnPolicy], sizes: Sequence["RecordSize"], entity: str | None, band: float
+) -> None:
     """Print what example records lose over all columns, and what that means."""
-    found = [(size.name, one) for size in sizes if (one := explain_columns(columns, size)) is not None]
+    found = [(size.name, one) for size in sizes if (one := explain_columns(columns, size, band)) is not None]
     echo(f"All columns together, for one {entity or 'record'}:")
-    for line in as_lines(found, entity or "record", entity is not None):
+    for line in as_lines(found, entity or "record", entity is not None, band):
         echo(line)
 
 
@@ -135,7 +138,11 @@ def show_caps(checked: "Checked") -> None:
 
 
 def show_explanation(
-    record: Mapping[str, float], columns: Sequence[ColumnPolicy], explained: Explanation, entity: str | None
+    record: Mapping[str, float],
+    columns: Sequence[ColumnPolicy],
+    explained: Explanation,
+    entity: str | None,
+    band: float,
 ) -> None:
     """Print what a record loses through each column and in all, and what that means."""
     values = ", ".join(f"{name} = {rounded_figure(number)}" for name, number in record.items())
@@ -148,7 +155,7 @@ def show_explanation(
         echo(f"  loses {at_most(loss.rho)} {through}" + (f" ({'; '.join(notes)})" if notes else ""))
     pure = "no PRDP guarantee" if explained.pure is None else f"PRDP: {explained.texts['pure']}"
     echo(f"  loses a total of {explained.texts['loss']} (PRzCDP; {pure}).")
-    echo(explained.sentences("this record" if entity is None else f"this {entity}"))
+    echo(explained.sentences("this record" if entity is None else f"this {entity}", band))
     if entity is not None:
         echo(f"This holds if the {entity} is in one cell only: the losses in cells add up.")
 
@@ -224,18 +231,20 @@ def plan_as_json(checked: "Checked", stated: Sequence["RecordSize"]) -> dict[str
         },
         "accounting": preview.accounting,
         "policy": preview.policy.to_dict(),
-        "sizes": sizes_as_json(_all_columns(plan), stated),
+        "sizes": sizes_as_json(_all_columns(plan), stated, checked.accountant.band),
         "caps_checked": checked.caps_checked,
         "allowed": refusal is None,
         "refusal": None if refusal is None else str(refusal),
     }
 
 
-def sizes_as_json(columns: Sequence[ColumnPolicy], stated: Sequence["RecordSize"]) -> list[dict[str, Any]]:
+def sizes_as_json(
+    columns: Sequence[ColumnPolicy], stated: Sequence["RecordSize"], band: float = BAND
+) -> list[dict[str, Any]]:
     """Return what example records lose, through each column and in all."""
     rows = []
     for size in shown_sizes(columns, stated):
-        explained = explain_columns(columns, size)
+        explained = explain_columns(columns, size, band)
         if explained is None:
             continue
         losses = zip(columns, explained.losses, strict=True)

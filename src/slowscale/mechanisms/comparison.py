@@ -6,19 +6,20 @@ change of order between two points of the grid is located by bisection.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, band_in_words
 from slowscale.core.markup import html_text
 from slowscale.core.numbers import format_number
 from slowscale.core.parameters import Array, as_array, as_number, check_range
 from slowscale.mechanisms.base import REGISTRY, Mechanism
 from slowscale.mechanisms.calibration import ACCOUNTING, CLOSED, WIDEST, charged_policy, check_accounting
 from slowscale.policy import Policy
+from slowscale.policy.bounded import BAND, BandPolicy, check_band
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -214,6 +215,8 @@ class Comparison:
         Whether the policies were compared at each of their jumps. If False, only the first 10,000 jumps were.
     accounting
         Which policies were compared: "tight" or "closed".
+    band, band_losses
+        The factor of the band, and the losses between each record size and any size within the band.
     """
 
     names: tuple[str, ...]
@@ -227,15 +230,21 @@ class Comparison:
     searched: tuple[float, float]
     complete: bool = True
     accounting: str = ACCOUNTING
+    band: float = BAND
+    band_losses: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Return one row per mechanism, with columns ("loss", name of the size or the size) and ("std", query)."""
+        """Return one row per mechanism, with columns ("loss", size), ("band loss", size) and ("std", query).
+
+        A size is its name, if it has one.
+        """
         import pandas as pd
 
         sizes = [label or x for label, x in zip(self.labels, self.influences, strict=True)]
-        columns = [*(("loss", size) for size in sizes), *(("std", q) for q in self.queries)]
+        columns = [(what, size) for what in ("loss", "band loss") for size in sizes]
+        columns += [("std", q) for q in self.queries]
         index = pd.Index(self.names, name="mechanism")
-        table = np.concatenate([self.losses, self.stds], axis=1)
+        table = np.concatenate([self.losses, self.band_losses, self.stds], axis=1)
         return pd.DataFrame(table, index=index, columns=pd.MultiIndex.from_tuples(columns, names=["what", "at"]))
 
     def _repr_html_(self) -> str:
@@ -246,6 +255,8 @@ class Comparison:
         if self.influences:
             title = f"PRzCDP loss{' (closed form)' if self.accounting == CLOSED else ''} of a record of size"
             blocks.append(_table(title, self.labels, self.influences, self.names, self.losses))
+            title = f"loss of its value, {band_in_words(self.band)} more or less"
+            blocks.append(_table(title, self.labels, self.influences, self.names, self.band_losses))
         if self.queries:
             title = "standard deviation for a sum of"
             blocks.append(_table(title, [""] * len(self.queries), self.queries, self.names, self.stds))
@@ -271,6 +282,7 @@ def compare(
     queries: Iterable[float] = (),
     within: tuple[float, float] | None = None,
     accounting: str = ACCOUNTING,
+    band: float = BAND,
 ) -> Comparison:
     """Compare mechanisms: losses at record sizes, standard deviations at sums, and crossovers of the policies.
 
@@ -295,6 +307,8 @@ def compare(
     accounting
         Which policies are compared: "tight" for the smallest ones that are known, which may take some seconds for a new
         shape of noise, or "closed" for the closed forms.
+    band
+        The factor of the band within which the losses between values are given: 1.1 for 10 % more or less.
 
     Examples
     --------
@@ -305,6 +319,7 @@ def compare(
     (Crossover(influence=1.0, loss=0.5, below='Gaussian', above='square root'),)
     """
     check_accounting(accounting)
+    check_band(band)
     named = _by_name(mechanisms)
     labels, sizes = _named_sizes(influences)
     sums = np.atleast_1d(as_array("queries", queries)).ravel()
@@ -330,6 +345,8 @@ def compare(
         searched=(low, high),
         complete=complete,
         accounting=accounting,
+        band=band,
+        band_losses=np.array([BandPolicy(p, band)(sizes) for p in policies.values()]),
     )
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PrivateAttr, Tag, field_validator, model_validator
 
-from slowscale.accounting.bands import BAND, LARGEST_BAND
 from slowscale.accounting.record import COUNT
 from slowscale.accounting.sizes import RecordSize, read_sizes
 from slowscale.core.errors import ParameterError, Place, SlowscaleError, located
@@ -35,6 +34,7 @@ from slowscale.plan.parts import (
     mistake_at,
 )
 from slowscale.policy import ConstantPolicy, Policy
+from slowscale.policy.bounded import BAND, LARGEST_BAND
 
 if TYPE_CHECKING:
     from slowscale.accounting import RecordPolicy

@@ -41,6 +41,9 @@ from slowscale.policy.tree import (
 )
 from slowscale.policy.writing import latex, text
 
+BAND = 1.1  # the factor of the band that is stated if no other one is asked for: 10 % more or less
+LARGEST_BAND = 1000.0
+
 
 @dataclass(frozen=True)
 class BoundedPolicy:
@@ -151,6 +154,14 @@ def _difference(value: Any, other: Any) -> Array:
         return np.asarray(first - second, float)
     exact = np.frompyfunc(lambda a, b: float(Fraction(a) - Fraction(b)), 2, 1)
     return np.asarray(exact(first.astype(object), second.astype(object)), float)
+
+
+def check_band(times: Any, argument: str = "band") -> float:
+    """Return the factor of a band, or raise."""
+    number = as_number(argument, times, "a number above 1, such as 1.1")
+    if not 1 < number <= LARGEST_BAND:
+        raise ParameterError(argument, allowed=f"above 1, such as 1.1, and at most {LARGEST_BAND:g}", given=times)
+    return number
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slowscale.accounting import Explanation, Loss, RecordPolicy, explain
-from slowscale.accounting.bands import BAND, Band, Use
+from slowscale.accounting.bands import Band, Use
 from slowscale.accounting.charge import read_mechanism
 from slowscale.accounting.record import folded
 from slowscale.accounting.sizes import COUNT, NUMBERS_OF_RECORDS, RecordSize, default_sizes, default_span
@@ -22,6 +22,7 @@ from slowscale.data import rowwise
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import ACCOUNTING, charged_policy, closed_form
 from slowscale.policy import PURE, ConstantPolicy, Policy
+from slowscale.policy.bounded import BAND
 from slowscale.release.facts import Facts
 from slowscale.release.quantiles import Ranks
 from slowscale.release.request import Drawn, Quantiles, Sums

@@ -19,9 +19,9 @@ import pyarrow.csv
 import pyarrow.parquet
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from slowscale.accounting.bands import BAND
 from slowscale.core.errors import EngineError, ParameterError
 from slowscale.core.files import Writers, check_output_path
+from slowscale.policy.bounded import BAND
 
 FORMAT = 1
 

@@ -13,7 +13,7 @@ from slowscale.accounting.bands import Use
 from slowscale.accounting.explanation import at_most
 from slowscale.accounting.sizes import RecordSize, SizesLike, assumed_count, read_sizes, sizes_in
 from slowscale.core.arrays import to_numpy
-from slowscale.core.errors import CapError, ScaleWarning, SlowscaleError
+from slowscale.core.errors import CapError, ParameterError, ScaleWarning, SlowscaleError, band_in_words
 from slowscale.core.markup import aligned
 from slowscale.core.numbers import format_number, percent
 from slowscale.mechanisms import AdditiveMechanism, Mechanism
@@ -154,6 +154,8 @@ class Preview:
     protects
         The column that identifies the entity of a record, or None if single records are protected. Losses are then
         those of an entity in one cell of each drawn table.
+    band_policy
+        The loss between a record's values and others within the band; None if none can be stated.
     """
 
     policy: RecordPolicy
@@ -164,6 +166,7 @@ class Preview:
     spent: Spent
     accounting: str
     protects: str | None
+    band_policy: RecordPolicy | None = None
 
     @property
     def columns(self) -> tuple[ColumnPolicy, ...]:
@@ -219,6 +222,9 @@ class Preview:
         if len(self.tables) > 1:
             rows += [(f"{table.name} (drawn)", losses[table.name]) for table in drawn]
             rows += [(f"{table.name} (derived)", dict.fromkeys(names, 0.0)) for table in self.tables if not table.drawn]
+        if self.band_policy is not None and self.band_policy.band is not None:
+            within = {one.name: loss for one in self._shown(sizes) if (loss := one.loss(self.band_policy)) is not None}
+            rows.append((f"its value, {band_in_words(self.band_policy.band)} more or less", within))
         cells = [[name, *(at_most(one[size]) if size in one else "" for size in names)] for name, one in rows]
         lines = [f"The loss (PRzCDP) by the size of the {self._noun}:", *aligned([["", *names], *cells])]
         lines += assumed_count(self.protects, self.policy.columns, self._shown(sizes))
@@ -320,6 +326,9 @@ def split_std(mechanism: Mechanism, tables: int, values: Sequence[float]) -> flo
 
 def preview_of(bound: BoundRequest, refusal: CapError | None, spent: Spent) -> Preview:
     """Return the preview of a bound request."""
+    band = None
+    with suppress(ParameterError):  # no band can be stated
+        band = bound.charge.band_policy(bound.facts.band)
     return Preview(
         bound.policy,
         bound.pure_policy,
@@ -329,6 +338,7 @@ def preview_of(bound: BoundRequest, refusal: CapError | None, spent: Spent) -> P
         spent,
         bound.facts.accounting,
         bound.records.protect,
+        band,
     )
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from slowscale.accounting.bands import BAND
 from slowscale.accounting.sizes import RecordSize, assumed_count
 from slowscale.core.files import check_output_path, write_files
 from slowscale.core.numbers import format_number, percent
 from slowscale.mechanisms.transformation import TransformationMechanism
+from slowscale.policy.bounded import BAND
 from slowscale.policy.families import TransformationPolicy
 from slowscale.policy.tree import Tabulated, contains
 from slowscale.publish import ColumnLabel, Publication

@@ -44,7 +44,7 @@ def costs(plan: Any) -> dict[str, Any]:
     from slowscale.release.columns import explain_columns, shown_sizes
 
     checked = check_plan(plan, overwrite=True)
-    columns, band = checked.preview.columns, checked.accountant.band
+    columns, band = [column for some in plan.columns.values() for column in some], checked.accountant.band
     sizes = shown_sizes(columns, plan.sizes)
     rows = []
     for size in sizes:
