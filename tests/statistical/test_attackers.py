@@ -29,15 +29,18 @@ RECORDS = [
 ]
 
 
-def roc(m, influence):
-    """Return the rates of false alarms and of detections of the likelihood-ratio test, at several thresholds."""
+def roc(m, influence, value=0):
+    """Return the rates of false alarms and of detections of the likelihood-ratio test, at several thresholds.
+
+    Without the record the sum is 0. Or it is a record's value, and another one that is larger by the influence.
+    """
     scores = []
-    for q in (0, influence):
-        drawn = m.release(np.full(DRAWS, q), unit="0.001" if isinstance(m, ss.Root | ss.Log) else 1)
+    for q in (value, value + influence):
+        drawn = m.release(np.full(DRAWS, q), unit="0.001" if isinstance(m, ss.Root | ss.Log) and not value else 1)
         if drawn.transformed is not None:
             scores.append(drawn.transformed)
         else:
-            z = drawn.units.astype(float)
+            z = drawn.units.astype(float) - value
             scores.append(m.noise.logpdf(z - influence) - m.noise.logpdf(z))
     pilot = np.concatenate([score[: DRAWS // 10] for score in scores])
     rest = [score[DRAWS // 10 :] for score in scores]
@@ -63,3 +66,24 @@ def test_the_best_test_on_real_draws(m, influence):
     wrong = 1.06 if slow else 1.03  # about 3 % of the loss
     scale = next(iter(m._coarser))
     assert (misfits(rates, ss.attacker(replace(m, **{scale: wrong * getattr(m, scale)}), influence)) > 1).any()
+
+
+@pytest.mark.parametrize(
+    ("m", "value", "other"),
+    [
+        (ss.Log(sigma=0.1, a=1000, noise="laplace"), 1e6, 1.2e6),
+        (ss.Root(k=4, sigma=1), 1e4, 2e4),
+        (ss.ArsinhNormal(scale=1000, shape=1.6), 30_000, 33_000),
+    ],
+    ids=str,
+)
+def test_the_best_test_of_two_values_on_real_draws(m, value, other):
+    """All values within the band are told apart at most as well as the farthest one."""
+    rates = roc(m, other - value, value)
+    attacker = ss.attacker(m, values=(value, other))
+    assert (misfits(rates, attacker) < 1).all()
+    scale = next(iter(m._coarser))
+    wrong = ss.attacker(replace(m, **{scale: 1.03 * getattr(m, scale)}), values=(value, other))
+    assert (misfits(rates, wrong) > 1).any()
+    near = ss.attacker(m, values=(value, value + 0.7 * (other - value)))
+    assert (near.power([0.05, 0.3, 0.6]) < attacker.power([0.05, 0.3, 0.6])).all()

@@ -9,7 +9,6 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -179,9 +178,12 @@ class Account:
                 remedy="use labels of the same type",
             )
         after: dict[Currency, Totals] = {}
-        refusals = []
+        refusals: list[CapError] = []
         for currency in self._currencies(charge):
+            grown = currency.band is not None and currency not in self._totals
             after[currency] = _add_charges(self._current_totals(currency), [charge], currency)
+            if grown:  # earlier charges may count for more, because more values may change
+                refusals += self._exceeding([*self.charges, charge], after[currency], currency).values()
             for column in _columns_of(currency.policy(charge)):
                 try:
                     self._check_column(column, charge, after[currency], currency)
@@ -215,12 +217,19 @@ class Account:
             totals = {currency: self._current_totals(currency) for currency in currencies}
             charges = list(self.charges)
         found: dict[str, CapError] = {}
-        for by, currency in product({charge.by for charge in charges}, totals):
+        for currency in currencies:
+            found |= self._exceeding(charges, totals[currency], currency)
+        return found
+
+    def _exceeding(self, charges: list[Charge], totals: Totals, currency: Currency) -> dict[str, CapError]:
+        """Return the caps that the totals of charges exceed, by name."""
+        found: dict[str, CapError] = {}
+        for by in {charge.by for charge in charges}:
             here = [charge for charge in charges if charge.by == by]
             every = replace(here[0], labels=tuple(dict.fromkeys(label for charge in here for label in charge.labels)))
             for column in dict.fromkeys(column for charge in here for column in _columns_of(currency.policy(charge))):
                 try:
-                    for name, total in self._capped_totals(column, every, totals[currency], currency):
+                    for name, total in self._capped_totals(column, every, totals, currency):
                         _check_total(name, total, self._cap_of(column, currency))
                 except CapError as error:
                     exceeded = replace(error, protects=every.protects, band=currency.band)

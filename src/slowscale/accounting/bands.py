@@ -53,11 +53,14 @@ class Use:
     def of(table: Mapping[str, Any], column: Mapping[str, Any] | None, entity: bool) -> "Use":
         """Return the use that facts describe: those of a table, and those of a column (None: of quantiles)."""
         described = column or {}
+        reads, decided_by = tuple(described.get("reads") or ()), tuple(table.get("decided_by", (ANY,)))
+        if not all(isinstance(name, str) for name in (*reads, *decided_by)):
+            raise TypeError("columns must be text")
         return Use(
             described.get("kind") == COUNT,
-            tuple(described.get("reads") or ()),
+            reads,
             described.get("proportional") is not False,
-            tuple(table.get("decided_by", (ANY,))),
+            decided_by,
             float(described.get("grain") or 0.0),
             entity,
         )

@@ -470,7 +470,8 @@ def _composed(charges: list[tuple[Charge, RecordPolicy]]) -> RecordPolicy:
         for by, found in parts.items()
     ]
     total = in_sequence([policy for charge, policy in charges if charge.by is None], parallel)
-    return replace(total, filtered=any(policy.filtered for _, policy in charges))
+    bands = {policy.band for _, policy in charges} or {None}
+    return replace(total, filtered=any(policy.filtered for _, policy in charges), band=bands.pop())
 
 
 def _pieces(charges: list[Charge]) -> tuple[Pieces, ...]:

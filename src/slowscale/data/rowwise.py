@@ -428,7 +428,7 @@ def _multiple(node: Any) -> bool:
 
 
 def _literal(node: Any) -> bool:
-    return isinstance(node, ops.Literal) or (isinstance(node, ops.Cast) and _literal(node.arg))
+    return not isinstance(node, ops.Field) and not node.find(ops.Field)
 
 
 def _nodes(root: Any, source: Any) -> list[Any]:

@@ -241,10 +241,11 @@ def test_the_file_format_is_fixed(path):
     assert all(text == json.dumps(json.loads(text), sort_keys=True) for text in payloads(path))
     times = [entry.pop("time") for entry in (created, charged, raised, attempted)]
     assert times == sorted(times)
-    assert created == {"kind": "created", "caps": {"x": (9 * TEN.policy).to_dict()}, "dataset": "farms"}
+    caps = {"caps": {"x": (9 * TEN.policy).to_dict()}, "band_caps": {}, "band": 1.1}
+    assert created == {"kind": "created", **caps, "dataset": "farms"}
     part = {"by": "state", "labels": ["IA"], "label_kind": "text"}
     assert charged == {"kind": "charge", "facts": {"policy": CHARGE.policy.to_dict()}, **part}
-    cap = {"column": "x", "cap": (10 * TEN.policy).to_dict(), "reason": "a tenth year"}
+    cap = {"column": "x", "cap": (10 * TEN.policy).to_dict(), "reason": "a tenth year", "band": False}
     assert raised == {"kind": "cap", **cap}
     empty = {"by": None, "labels": [], "label_kind": None}
     error = {"type": "DataError", "message": str(ss.DataError("no-records"))}

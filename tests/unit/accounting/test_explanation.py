@@ -16,7 +16,7 @@ from scipy import optimize, stats
 
 import slowscale as ss
 from slowscale.accounting import Account, Charge, Explanation, Loss, RecordPolicy, Spent, explain
-from slowscale.accounting.explanation import MOST_COMPOSED, TITLES, as_lines, at_most, worst
+from slowscale.accounting.explanation import MOST_COMPOSED, as_lines, at_most, titles, worst
 from slowscale.accounting.sizes import read_sizes
 from slowscale.core.numbers import share
 from slowscale.release.columns import drawn_columns, explain_columns
@@ -312,7 +312,7 @@ def test_the_example_of_the_review(tmp_path):
     for page, texts in ((once, expected), (twice, total.texts)):
         ledger = page[page.index('id="ledger"') :]
         for name in ("loss", "guessed", "detected", "epsilon"):
-            assert re.search(rf"<th[^>]*>{TITLES[name]}</th><td[^>]*>{texts[name]}</td>", ledger), name
+            assert re.search(rf"<th[^>]*>{titles()[name]}</th><td[^>]*>{texts[name]}</td>", ledger), name
         assert "ertainty" not in page
         assert "†" not in page
 

@@ -26,6 +26,7 @@ from helpers.errors import refused
 import slowscale as ss
 from slowscale import policy as policies
 from slowscale.accounting import Account, Charge, Loss, Spent, account, explain, storage
+from slowscale.accounting.bands import Use
 from slowscale.accounting.charge import Piece
 from slowscale.accounting.sizes import read_sizes
 from slowscale.accounting.storage import link_hash
@@ -126,7 +127,7 @@ def test_check_raises_what_charge_would_raise(path):
 
 def test_what_is_spent_is_a_value():
     """Equality, hash, repr and copies include the number of releases, what is protected and the pure guarantee."""
-    names = {"RecordPolicy": ss.RecordPolicy, "Spent": Spent, "Piece": Piece}
+    names = {"RecordPolicy": ss.RecordPolicy, "Spent": Spent, "Piece": Piece, "Use": Use}
     pure = ss.GeneralizedGaussian(sigma=1, p=1)
     policy = ss.RecordPolicy((("x", pure.policy),))
     kept = []
@@ -142,7 +143,7 @@ def test_what_is_spent_is_a_value():
         assert eval(repr(spent), vars(policies) | names) == spent
         kept.append(spent)
     assert len(set(kept)) == 3
-    assert [field.name for field in fields(Spent)][3:6] == ["releases", "protects", "pure_policy"]
+    assert [field.name for field in fields(Spent)][4:7] == ["releases", "protects", "pure_policy"]
     assert replace(kept[0], filtered=True).releases == 1
     with pytest.raises(FrozenInstanceError):
         kept[0].releases = 2
@@ -760,9 +761,9 @@ def test_counts_cost_every_record_the_same(sizes):
         "  being counted: 0.02 for every record",
         "All columns together:",
     ]
-    texts = explain([Loss(0.02)]).texts.values()
+    texts = explain([Loss(0.02)], [None]).texts.values()
     assert rest[4].split() == f"every record {' '.join(texts)} (bound from the loss)".split()
-    assert len(rest) == 6
+    assert len(rest) == 7
 
 
 def test_a_description_mentions_a_pure_total_only_if_there_is_one():
@@ -836,7 +837,8 @@ def test_caps_are_fixed_when_the_ledger_is_created(path):
         ss.Ledger(path, {"x": ss.Gaussian(sigma=5).policy})
     for wrong, subject, code in [
         (3, "caps", "type"),
-        ({"x": 3}, "caps['x']", "type"),
+        ({"x": "3"}, "caps['x']", "type"),
+        ({"x": -3}, "loss", "value"),
         ({3: ss.Gaussian(sigma=1).policy}, "the names of caps", "type"),
         ({"x": ss.GeneralizedGaussian(sigma=1, p=1).pure_policy}, "caps['x']", "value"),
     ]:

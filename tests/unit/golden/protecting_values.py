@@ -27,7 +27,10 @@ def random_bounds(item):
             yield m.bounded_policy(add=add)(r), bound
         else:
             times = rng.choice([0, 1, 1]) * 10 ** rng.uniform(-3, 3)
-            yield m.bounded_policy(times=times)(r), m.bounded_policy(times=times, loose=True)(r)
+            yield (
+                m.bounded_policy()(r, times * r),
+                m.policy._loose(r, np.minimum(r, times * r), abs(times - 1) * r, times),
+            )
 
 
 check(r"bounded\.bruteforce\.(\w+)")(
@@ -39,30 +42,35 @@ check(r"bounded\.bruteforce\.(\w+)")(
 def _(fact, item):
     scale, a = fact["sigma"], fact["a"]
     m = ss.Log(sigma=scale, a=a) if item == "2c" else ss.Root(k=round(1 / fact["k"]), sigma=scale, a=a)
-    change = {"add" if item == "1b" else "times": fact["delta"]}
-    loose = m.bounded_policy(**change, loose=True)(fact["rc"])
+    kind = (lambda **how: m.bounded_policy(add=fact["delta"], **how)) if item == "1b" else band_of(m, fact["delta"])
+    loose = kind(loose=True)(fact["rc"])
     near(loose, fact["bound"])
     near(loose, fact.paper)
-    return m.bounded_policy(**change)(fact["rc"])
+    return kind()(fact["rc"])
+
+
+def band_of(m, times):
+    """Return a function that makes the policy of a band."""
+    return lambda **how: m.band_policy(times=times, **how)
 
 
 @check(r"bounded\.log\.a0")
 def _(fact):
     with refused(ss.ParameterError, "a", code="value"):
         ss.Log(sigma=fact["sigma"], a=fact["a"])
-    near(ss.Log(sigma=fact["sigma"], a=1e-30).bounded_policy(times=fact["delta"])(100), fact.truth)
-    return ss.Log(sigma=fact["sigma"]).bounded_policy(times=fact["delta"], loose=True)(100)
+    near(ss.Log(sigma=fact["sigma"], a=1e-30).band_policy(times=fact["delta"])(100), fact.truth)
+    return ss.Log(sigma=fact["sigma"]).band_policy(times=fact["delta"], loose=True)(100)
 
 
 check(r"bounded\.(?:gg|ep)\.mult\..*")(
-    lambda fact: additive(fact).bounded_policy(times=fact["delta"], pure=True)(fact["rc"])
+    lambda fact: additive(fact).band_policy(times=fact["delta"], pure=True)(fact["rc"])
 )
 
 
 @check(r"bounded\.lemma_tanh_args")
 def _(fact):
     m, values = ss.GeneralizedGaussian(sigma=10, p=0.5), {"r": 100, "r'": 30}
-    exact, eps = m.bounded_policy(), m.bounded_policy(pure=True)(*values.values())
+    exact, eps = ss.BoundedPolicy(m.policy), m.bounded_policy(pure=True)(*values.values())
     near(exact(*values.values()), math.tanh(eps / 2) * eps)
     with refused(ss.ParameterTypeError, "other", code="missing"):
         exact(values["r"])

@@ -207,7 +207,9 @@ def test_formulas_are_values():
 
 def test_the_forms_are_of_every_kind():
     """A new kind needs an example above, so that all its notations are tested."""
-    assert {policy.kind for policy, *_ in FORMS} | {"times", "tight"} == set(POLICY_KINDS)  # see test_tabulated.py
+    assert {policy.kind for policy, *_ in FORMS} | {"times", "tight", "band"} == set(
+        POLICY_KINDS
+    )  # see test_tabulated.py and below
 
 
 # --- values ----------------------------------------------------------------------------------------------------------
@@ -238,7 +240,8 @@ def test_formulas_of_user_given_functions(f):
     assert formula_value(policy.formula(), {"Δ": 7.0}) == pytest.approx(policy(7.0))
 
 
-CHANGES = [{}, {"add": 1}, {"add": 1, "loose": True}, {"times": 2.5}, {"times": 2.5, "loose": True}, {"times": 0.25}]
+CHANGES = [{}, {"add": 1}, {"add": 1, "loose": True}]
+BANDS = [{}, {"loose": True}, {"moves": True}]
 
 
 @settings(max_examples=200)
@@ -251,11 +254,13 @@ def test_formulas_between_values_have_the_values_of_bounded_policies(policy, rat
         given_values = (size,) if change else (size, 3 * size)
         found = formula_value(bounded.formula(), {"r": size, "r'": 3 * size})
         assert found == pytest.approx(bounded(*given_values), rel=accuracy(policy)), str(bounded)
+    for how in BANDS:
+        band = ss.BandPolicy(policy, 2.5, **how)
+        assert formula_value(band.formula(), {"Δ": size}) == pytest.approx(band(size), rel=accuracy(policy)), str(band)
 
 
 def test_texts_between_values_say_what_is_evaluated():
-    assert str(ss.Gaussian(sigma=2).bounded_policy(times=1.5)) == "(0.5·r)² / (2·2²)"
-    assert str(ss.Root(k=4, sigma=2).bounded_policy(times=3)) == "(r^(1/4) − (3·r)^(1/4))² / (2·2²)"
+    assert str(ss.Root(k=4, sigma=2).band_policy(times=3)) == "(Δ^(1/4) − (3·Δ)^(1/4))² / (2·2²)"
     twice = ss.BoundedPolicy(2 * (RootPolicy(k=4, sigma=2, a=1) + ConstantPolicy(0.5)))
     assert str(twice) == "2·(((r + 1)^(1/4) − (r' + 1)^(1/4))² / (2·2²) + 2)"
 

@@ -243,8 +243,8 @@ def test_damaged_entries_raise_clean_errors(tmp_path):
 def test_a_column_has_one_cap(tmp_path):
     """Entries that were forged, with a valid hash chain: two caps on a column, a cap that is none, a new beginning."""
     path, cap = tmp_path / "firms.ledger", ss.Gaussian(sigma=1).policy.to_dict()
-    first = {"kind": "created", "time": "", "caps": {"emp": cap}}
-    changed = {"kind": "cap", "time": "", "column": "EMP", "cap": cap, "reason": "more"}
+    first = {"kind": "created", "time": "", "caps": {"emp": cap}, "band_caps": {}, "band": 1.1}
+    changed = {"kind": "cap", "time": "", "column": "EMP", "cap": cap, "reason": "more", "band": False}
     pure = {**changed, "cap": ss.GeneralizedGaussian(sigma=1, p=1).pure_policy.to_dict()}
     for entries, kind, subject, code in (
         ([{**first, "caps": {"emp": cap, " EMP": cap}}], ss.LedgerError, "the ledger", "damaged"),
@@ -252,6 +252,8 @@ def test_a_column_has_one_cap(tmp_path):
         ([first, {**changed, "column": 3}], ss.LedgerError, "the ledger", "damaged"),
         ([first, {**first, "caps": {}}], ss.LedgerError, "the ledger", "damaged"),
         ([changed], ss.LedgerError, "the ledger", "damaged"),
+        ([{**first, "band": 0.5}], ss.LedgerError, "the ledger", "damaged"),
+        ([first, {**changed, "band": 1}], ss.LedgerError, "the ledger", "damaged"),
     ):
         ss.Ledger(path).close()
         rewritten(path, list(map(json.dumps, entries)))
