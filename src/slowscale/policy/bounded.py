@@ -220,6 +220,11 @@ class BandPolicy(Policy):
         """Whether the policy is that of quantiles."""
         return self.policy.by_rank
 
+    @property
+    def upper(self) -> Policy | None:
+        """The band of the simpler form of the policy."""
+        return None if self.policy.upper is None else replace(self, policy=self.policy.upper)
+
     def _loss(self, influence: Array) -> Array:
         if self.constant and not (self.moves or self.by_rank):
             return np.zeros_like(influence)

@@ -190,7 +190,8 @@ class BoundSums:
     @lazy
     def decided_by(self) -> tuple[str, ...]:
         """The stored columns that decide the cell of a record and whether it is in the table; "*": unknown ones."""
-        return rowwise.deciding(self.table, self.records, () if self.keys is None else self.keys.columns)
+        protect = () if self.records.protect is None else (self.records.protect,)
+        return rowwise.deciding(self.table, self.records, (*(() if self.keys is None else self.keys.columns), *protect))
 
     def facts(self) -> TableFacts:
         """Return the public facts of the table."""

@@ -273,3 +273,13 @@ def test_how_closely_a_value_is_known():
         length = np.median(covered.high - covered.low) / 2
         assert half == pytest.approx(float(length), rel=0.03)
     assert math.isfinite(half)
+
+
+def test_a_cap_of_as_many_releases_has_room_for_them(tmp_path):
+    """Also for floats, which are truncated to grains: a small record may change by a grain more than its band."""
+    with ss.Ledger(tmp_path / "x.ledger", band_caps={"payann": 3 * LOG.band_policy(times=1.1)}) as ledger:
+        session = ss.Session(TABLE, ledger)
+        for _ in range(3):
+            session.sum({"payann": LOG}, keys=STATES)
+        with pytest.raises(ss.CapError):
+            session.sum({"payann": LOG}, keys=STATES)
