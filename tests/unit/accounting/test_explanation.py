@@ -16,6 +16,7 @@ from scipy import optimize, stats
 
 import slowscale as ss
 from slowscale.accounting import Account, Charge, Explanation, Loss, RecordPolicy, Spent, explain
+from slowscale.accounting.bands import Band, Use
 from slowscale.accounting.explanation import MOST_COMPOSED, as_lines, at_most, titles, worst
 from slowscale.accounting.sizes import read_sizes
 from slowscale.core.numbers import share
@@ -299,9 +300,12 @@ def test_the_example_of_the_review(tmp_path):
     release = session.sum({"cattle": ss.Gaussian(sigma=10_000)})
     (size,) = read_sizes([31_000])
     expected = {"loss": "4.81", "pure": "none", "guessed": "94.0 %", "detected": "92.8 %", "epsilon": "19"}
+    expected |= {"band": "0.0481", "recognised": "56.2 %", "within": "± 63 %"}
     by_release = explain_columns(drawn_columns(release), size)
     assert by_release.texts == session.spent.explain(size).texts == expected
-    assert re.search(r"31,000 +4\.81 +none +94\.0 % +92\.8 % +19\n", session.spent.describe([31_000]))
+    assert re.search(
+        r"31,000 +4\.81 +none +94\.0 % +92\.8 % +19 +0\.0481 +56\.2 % +± 63 %\n", session.spent.describe([31_000])
+    )
     release.report(tmp_path / "a.html", session.spent, sizes=[31_000])
     once = (tmp_path / "a.html").read_text()
     second = session.sum({"cattle": ss.Gaussian(sigma=10_000)})
@@ -311,7 +315,7 @@ def test_the_example_of_the_review(tmp_path):
     assert (total.guessed, total.bound) == (pytest.approx(stats.norm.cdf(3.1 / math.sqrt(2))), False)
     for page, texts in ((once, expected), (twice, total.texts)):
         ledger = page[page.index('id="ledger"') :]
-        for name in ("loss", "guessed", "detected", "epsilon"):
+        for name in ("loss", "guessed", "detected", "epsilon", "band", "recognised", "within"):
             assert re.search(rf"<th[^>]*>{titles()[name]}</th><td[^>]*>{texts[name]}</td>", ledger), name
         assert "ertainty" not in page
         assert "†" not in page
@@ -405,21 +409,45 @@ def test_a_function_that_was_not_supplied_needs_no_bound():
 
 def test_sentences_and_lines_name_bounds():
     exact, bound = explain([of(ss.Gaussian(sigma=10), 20)[0]]), explain([Loss(2.0, 3.0)])
-    assert exact.sentences("this record") == (
+    words = exact.sentences("this record")
+    assert words == (
         "The best guess, starting from 50 %, is right at most 84.2 % of the time. With one false alarm in twenty, the "
         "presence of this record is detected at most 63.9 % of the time. This is (ε, 10⁻⁶)-differential privacy with ε "
-        "at most 11."
+        "at most 11. For its values no band can be stated."
+    )
+    band = Band.of(1.1, ["x"])
+    value = Loss.between(
+        ("x", ss.Gaussian(sigma=10).policy), None, ss.Gaussian(sigma=10), Use(decided_by=()), 80.0, band
+    )
+    told = explain([of(ss.Gaussian(sigma=10), 80)[0]], [value]).sentences("this record")
+    assert told.endswith(
+        "Its presence is no secret. Its values and others 10 % larger or smaller: the loss between them is at most "
+        "0.32, the best guess is right at most 65.6 % of the time, and with all else known a value is known to ± 24 %."
     )
     assert bound.sentences("this firm").count("(bound from the loss)") == 3
     assert "this firm is detected at most" in bound.sentences("this firm")
     lines = as_lines([("small", exact), ("largest", bound)], "firm", entity=True)
-    assert lines[0].split() == ["PRzCDP", "loss", "PRDP", "loss", "best", "guess", "right", "detected", "ε"]
-    assert lines[1].split() == ["small", "2", "none", "84.2", "%", "63.9", "%", "11"]
-    assert lines[2].split() == ["largest", "2", "3", "91.7", "%", "82.2", "%", "3", "(bound", "from", "the", "loss)"]
+    heads = "PRzCDP loss PRDP loss presence guessed detected ε value loss value guessed value known to"
+    assert lines[0].split() == heads.split()
+    none = ["not", "stated"] * 3
+    assert lines[1].split() == ["small", "2", "none", "84.2", "%", "63.9", "%", "11", *none]
+    assert lines[2].split() == [
+        "largest",
+        "2",
+        "3",
+        "91.7",
+        "%",
+        "82.2",
+        "%",
+        "3",
+        *none,
+        *["(bound", "from", "the", "loss)"],
+    ]
     assert lines[3].endswith("This is for a firm in one cell.")
     assert bound.to_dict() == {
         "loss": 2.0, "pure_loss": 3.0, "epsilon": pytest.approx(3.0, rel=1e-6), "delta": 1e-6, "guessed": bound.guessed,
         "detected": bound.detected, "false_alarms": 0.05, "bound_from_loss": True,
+        "band_loss": None, "band_guessed": None, "value_within": None,
     }  # fmt: skip
     assert explain([Loss(math.inf)]).to_dict()["loss"] is None
 
