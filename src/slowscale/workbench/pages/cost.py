@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from slowscale.core.errors import SlowscaleError
+from slowscale.core.errors import SlowscaleError, band_in_words
 from slowscale.workbench import forms
 from slowscale.workbench.app import Page, workbench_of
 
@@ -71,6 +71,8 @@ def costs(plan: Any) -> dict[str, Any]:
         "before": account.spent.describe(plan.sizes) if account.charges else None,
         "releases": len(account.charges),
         "caps": {name: str(cap) for name, cap in account.caps.items()},
+        "band_caps": {name: str(cap) for name, cap in account.band_caps.items()},
+        "near": band_in_words(band),
     }
 
 

@@ -178,15 +178,19 @@ async def _page(request: Request, workbench: Workbench, column: str, status: int
 
 def _chosen(draft: Draft, place: Place, sizes: dict[str, float]) -> tuple[Mechanism | None, list[dict[str, str]]]:
     """Return the mechanism of the plan, or None, and the sentences on attackers, by named size."""
+    from slowscale.accounting.bands import Band, Use
     from slowscale.accounting.explanation import Loss, explain
+    from slowscale.policy.bounded import BAND
 
     mechanism = mechanism_at(draft, place)
     if mechanism is None:
         return None, []
-    rows = []
+    rows, promise, term = [], mechanism.pure_policy, ("", mechanism.tight_policy)
     for name, size in sizes.items():
-        pure = None if mechanism.pure_policy is None else float(mechanism.pure_policy(size))
-        found = explain([Loss(float(mechanism.tight_loss(size)), pure, mechanism, size)])
+        pure = None if promise is None else float(promise(size))
+        loss = Loss(float(mechanism.tight_loss(size)), pure, mechanism, size)
+        value = Loss.between(term, promise, mechanism, Use(decided_by=()), size, Band.of(BAND, [""]))
+        found = explain([loss], [value])
         words = found.sentences(f"this {name} record")
         rows.append({"name": name, "size": format_number(size), "loss": found.texts["loss"], "words": words})
     return mechanism, rows
