@@ -182,13 +182,13 @@ class Account:
         for currency in self._currencies(charge):
             grown = currency.band is not None and currency not in self._totals
             after[currency] = _add_charges(self._current_totals(currency), [charge], currency)
-            if grown:  # earlier charges may count for more, because more values may change
-                refusals += self._exceeding([*self.charges, charge], after[currency], currency).values()
             for column in _columns_of(currency.policy(charge)):
                 try:
                     self._check_column(column, charge, after[currency], currency)
                 except CapError as error:
                     refusals.append(error)
+            if grown and not refusals:  # earlier charges may count for more, because more values may change
+                refusals += self._exceeding([*self.charges, charge], after[currency], currency).values()
         if refusals:
             raise replace(refusals[0], also=tuple(error.column for error in refusals[1:]))
         return after
