@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from slowscale.publish.minisign import keygen
     from slowscale.publish.signing import sign, verify
     from slowscale.release import Release, read_release
+    from slowscale.release.dominance import Dominance
     from slowscale.release.inspection import Inspection
     from slowscale.release.quantiles import ReleasedQuantiles
     from slowscale.release.request import Quantiles, Request, Rollup, Sums, size_grid
@@ -98,6 +99,7 @@ _HOMES = {
     "slowscale.release.request": ("Quantiles", "Request", "Rollup", "Sums", "size_grid"),
     "slowscale.release.table": ("ReleasedSums",),
     "slowscale.release": ("Release", "read_release"),
+    "slowscale.release.dominance": ("Dominance",),
     "slowscale.release.inspection": ("Inspection",),
     "slowscale.release.session": ("Session",),
     "slowscale.data.guessing": ("guess_types",),
@@ -123,6 +125,7 @@ __all__ = [
     "ConfidentialWarning",
     "Crossover",
     "DataError",
+    "Dominance",
     "EngineError",
     "ExponentialPolylog",
     "FromPolicy",

@@ -18,6 +18,7 @@ from slowscale.cli.shared import (
     check_terminal,
     confirm,
     echo,
+    options_of,
     print_json,
     writable_path,
 )
@@ -142,12 +143,27 @@ def inspect(
         ),
     ] = None,
     duplicates: Annotated[bool, typer.Option(help="Count exact copies of records, which reads all columns.")] = True,
+    dominance: Annotated[
+        bool,
+        typer.Option(help="Count open cells, whose total tells the value of a contributor, before and after noise."),
+    ] = True,
+    p: Annotated[
+        float, typer.Option(help="p % rule: how closely the largest contributor may not be known; 0.1 is 10 %.")
+    ] = 0.1,
+    n: Annotated[int, typer.Option(help="(n, k)-dominance: the number of contributors.")] = 2,
+    k: Annotated[float, typer.Option(help="(n, k)-dominance: the share of the total that they may have.")] = 0.85,
+    probability: Annotated[
+        float, typer.Option(help="After the noise, a cell is open if an estimate is that close with more probability.")
+    ] = 0.5,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Check the data before a release (CONFIDENTIAL). Nothing is drawn, charged or written to the ledger."""
     from slowscale.plan import inspect_plan, read_plan
+    from slowscale.release.dominance import Dominance
 
+    with options_of(inspect):
+        rules = Dominance(p=p, n=n, k=k, probability=probability) if dominance else None
     read = read_plan(plan)
     reports = (
         {}
@@ -160,7 +176,7 @@ def inspect(
         from slowscale.publish.charts import tools
 
         tools()
-    found = inspect_plan(read, duplicates)
+    found = inspect_plan(read, duplicates, rules)
     for name, one in found.items() if reports else ():
         echo(f"wrote {one.report(reports[name], overwrite=overwrite)} (confidential)", err=True)
     if as_json:

@@ -118,10 +118,12 @@ def real(
     return field(default=None if optional else default, metadata={"domain": domain})
 
 
-def whole(*, at_least: int, typical: tuple[int, int], doc: str = "") -> Any:
+def whole(
+    *, at_least: int, at_most: float = math.inf, typical: tuple[int, int], default: Any = MISSING, doc: str = ""
+) -> Any:
     """Declare a whole-number parameter of a dataclass."""
-    domain = Domain(at_least, math.inf, low_open=False, high_open=True, integer=True, typical=typical, doc=doc)
-    return field(metadata={"domain": domain})
+    domain = Domain(at_least, at_most, low_open=False, high_open=False, integer=True, typical=typical, doc=doc)
+    return field(default=default, metadata={"domain": domain})
 
 
 @dataclass(frozen=True)

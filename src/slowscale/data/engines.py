@@ -105,6 +105,26 @@ class Engine:
         """Return expressions that are equal for two rows exactly if the rows are equal in these columns."""
         return {f"c{i}": table[name] for i, name in enumerate(names)}
 
+    def largest(
+        self, rows: ir.Table, labels: Sequence[str], names: Sequence[str], most: int
+    ) -> tuple[ir.Table, dict[str, ir.Value]]:
+        """Return rows, and measures of their groups by labels: the `most` largest values of columns, x_0, x_1…
+
+        Values are floats, but not NaN. NULL is left out, and returned for a value that a group does not have.
+        """
+        ranks = {
+            f"rank_{name}": ibis.row_number().over(
+                ibis.window(group_by=labels, order_by=rows[name].desc(nulls_first=False))
+            )
+            for name in names
+        }
+        rows = rows.mutate(**ranks)
+        return rows, {
+            f"{name}_{rank}": rows[name].max(where=rows[f"rank_{name}"] == rank)
+            for name in names
+            for rank in range(most)
+        }
+
     def check(self, backend: Any) -> None:
         """Raise if the connection has settings that make results wrong."""
 
@@ -131,6 +151,11 @@ def _decoded(label: bytes | None) -> str | None:
 _hash = ibis.udf.scalar.builtin(lambda row: None, name="hash", signature=((None,), "uint64"))
 
 
+_largest = ibis.udf.agg.builtin(
+    lambda value, most: None, name="max", signature=(("float64", "int64"), "array<float64>")
+)
+
+
 class DuckDB(Engine):
     """DuckDB, in this process."""
 
@@ -143,6 +168,12 @@ class DuckDB(Engine):
     def row_identity(self, table: ir.Table, names: Sequence[str]) -> Mapping[str, ir.Value]:
         """Return a hash of 64 bits of the row: that two different rows of 10⁷ share it has a chance of 10⁻⁵."""
         return {"c0": _hash(ibis.struct({name: table[name] for name in names}))}
+
+    def largest(
+        self, rows: ir.Table, labels: Sequence[str], names: Sequence[str], most: int
+    ) -> tuple[ir.Table, dict[str, ir.Value]]:
+        """Return rows, and their largest values by group; an aggregate of DuckDB finds them without sorting."""
+        return rows, {f"{name}_{rank}": _largest(rows[name], most)[rank] for name in names for rank in range(most)}
 
     def text_limbs(self, text: ir.Value, digits: int) -> tuple[ir.Value, ir.Value]:
         """Return the parts before and after the point."""

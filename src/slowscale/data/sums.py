@@ -410,9 +410,13 @@ def all_groups(
     query = grouped(table, keys.kinds if keys is not None else {}, measures, further)
     with engine_errors("the engine", what, quote=False):
         found = run(query)
+    return placed(found, keys, engine_of(table))
+
+
+def placed(found: pa.Table, keys: Keys | None, engine: Engine) -> tuple[pa.Table, Integers]:
+    """Return groups, whose labels are in columns named by0, by1…, and the index of the key of each: −1 for none."""
     if keys is None:
         return found, np.zeros(found.num_rows, np.int64)
-    engine = engine_of(table)
     kinds = keys.kinds.items()
     wanted = {f"by{i}": engine.key(keys.table[column], kind) for i, (column, kind) in enumerate(kinds)}
     for name in wanted:

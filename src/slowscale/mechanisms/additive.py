@@ -273,6 +273,9 @@ class AdditiveMechanism(Mechanism):
         covered: float | Array = shaped(1 - outside, sums.shape)
         return covered
 
+    def _probability_within(self, q: Array, low: Array, high: Array) -> Array:
+        return self.noise.cdf(high) - self.noise.cdf(low)
+
     @property
     @abstractmethod
     def _sampler(self) -> Sampler:

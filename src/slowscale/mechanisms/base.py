@@ -238,6 +238,10 @@ class Mechanism(Declared, ABC):
         """Return the exact probability that the output lies in `prediction_interval(q, level, unit)`."""
 
     @abstractmethod
+    def _probability_within(self, q: Array, low: Array, high: Array) -> Array:
+        """Return P(low < output − q < high) for the ideal output, one per sum."""
+
+    @abstractmethod
     def release(
         self, q: Scalar | ArrayLike, unit: UnitLike = 1, level: float = 0.95, bits: BitSource | None = None
     ) -> Noisy:

@@ -673,6 +673,20 @@ class TransformationMechanism(Mechanism):
 
         return evaluate("q", q, covered, low=self._least)
 
+    def _probability_within(self, q: Array, low: Array, high: Array) -> Array:
+        if self.estimator != "median":
+            v = self._transform(q)
+            ends = _with_ends(self._turns(v), v, self._span)
+            return exact_coverage(self._estimate, ends, v, self._noise, q + low, q + high)
+
+        def below(end: Array) -> Array:
+            """P(output < end): that the noisy transformed value is below f(end + a)."""
+            inside = end > self._least
+            shift = self._height(np.where(inside, end, 0.0)) - self._height(q)
+            return np.where(inside, self._noise.cdf(shift), 0.0)
+
+        return below(q + high) - below(q + low)
+
     @property
     def _span(self) -> float:
         """The size of the noise that is considered."""

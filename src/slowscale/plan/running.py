@@ -47,6 +47,7 @@ from slowscale.release.facts import Facts
 if TYPE_CHECKING:
     from slowscale.publish.minisign import PublicKey
     from slowscale.release import Release
+    from slowscale.release.dominance import Dominance
     from slowscale.release.inspection import Inspection
     from slowscale.release.quantiles import ReleasedQuantiles
     from slowscale.release.request import Drawn, Quantiles
@@ -111,7 +112,7 @@ def run_quantiles(plan: Plan, table: "Quantiles", level: float) -> "ReleasedQuan
     return found
 
 
-def inspect_plan(plan: Plan, duplicates: bool = True) -> "dict[str, Inspection]":
+def inspect_plan(plan: Plan, duplicates: bool = True, dominance: "Dominance | None" = None) -> "dict[str, Inspection]":
     """Inspect the records of a plan: one inspection for each drawn table of sums. CONFIDENTIAL: for the curator only.
 
     The account is a copy, so that neither the inspection nor an error that depends on the records reaches the ledger.
@@ -122,12 +123,14 @@ def inspect_plan(plan: Plan, duplicates: bool = True) -> "dict[str, Inspection]"
         The plan.
     duplicates
         Whether to count exact copies of records.
+    dominance
+        The rules by which open cells are counted, or None to leave them out.
     """
     check_has_tables(plan)
     with at_its_place(plan, "data"):
         session = open_session(plan, open_accountant(plan, ready=False).account)
         request = read_cells(plan, session, records=True).request(plan)
-        found = session.inspect(request, duplicates=duplicates)
+        found = session.inspect(request, duplicates=duplicates, dominance=dominance)
     return found if isinstance(found, dict) else {next(name for name in sums_tables(plan) if name in plan.drawn): found}
 
 

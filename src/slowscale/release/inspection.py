@@ -23,6 +23,7 @@ from slowscale.data.sums import ExactSums
 from slowscale.mechanisms import AdditiveMechanism, Mechanism
 from slowscale.noise import SymmetricNoise
 from slowscale.release.bound import BoundSums
+from slowscale.release.dominance import Dominance, OpenCells, Part, open_cells
 from slowscale.release.table import ReleasedSums
 
 OUTSIDE_THE_GUARANTEE = (
@@ -106,6 +107,9 @@ class Inspection:
         The distribution of the losses of the records; None if there are none, or if the engine cannot compute them.
     errors
         The relative errors to expect, by column and size of the true sum, rounding to the unit left out.
+    dominance, open_cells
+        The rules by which cells count as open, and the open cells of each summed column, before and after the noise,
+        rounding to the unit left out; None and empty if they were not counted.
     refusals
         The errors that `release` would raise because of the records.
     """
@@ -122,6 +126,8 @@ class Inspection:
     near_misses: tuple[NearMiss, ...]
     losses: Losses | None
     errors: tuple[ExpectedError, ...]
+    dominance: Dominance | None
+    open_cells: tuple[OpenCells, ...]
     refusals: tuple[str, ...]
 
     def __repr__(self) -> str:
@@ -135,6 +141,9 @@ class Inspection:
             lines += repr(self.losses).splitlines()[1:]
         lines.append("relative error to expect, by size of the true sum (half of the cells, and 95 % of them)")
         lines += [f"  {error_in_words(error)}" for error in self.errors]
+        if self.open_cells:
+            lines.append("open cells, whose total tells their largest contributor, and their share of all totals")
+            lines += [f"  {open_in_words(one)}" for one in self.open_cells]
         return "\n".join([*lines, OUTSIDE_THE_GUARANTEE])
 
     def _repr_html_(self) -> str:
@@ -199,6 +208,11 @@ class Inspection:
                 "largest": {str(rank): _plain(loss) for rank, loss in losses.largest.items()},
             },
             "errors": [{name: _plain(value) for name, value in vars(error).items()} for error in self.errors],
+            "dominance": None if self.dominance is None else vars(self.dominance),
+            "open_cells": [
+                {name: part._asdict() if isinstance(part, Part) else part for name, part in vars(one).items()}
+                for one in self.open_cells
+            ],
             "refusals": list(self.refusals),
         }
 
@@ -274,7 +288,23 @@ def error_in_words(error: ExpectedError) -> str:
     )
 
 
-def inspected(query: BoundSums, stored: list[str] | None, protect: str | None, refusals: tuple[str, ...]) -> Inspection:
+def open_in_words(one: OpenCells) -> str:
+    """Return the number of open cells by a rule as text."""
+    parts = (one.before, one.after, one.informed)
+    before, after, informed = (f"{cells:,} ({share_in_words(share)})" for cells, share in parts)
+    return (
+        f"{one.column}, {one.rule}: {before} of {one.cells:,} cells before the noise, {after} after it, and "
+        f"{informed} to someone who knows all other contributors"
+    )
+
+
+def inspected(
+    query: BoundSums,
+    stored: list[str] | None,
+    protect: str | None,
+    dominance: Dominance | None,
+    refusals: tuple[str, ...],
+) -> Inspection:
     """Check the records of a table of sums.
 
     Parameters
@@ -285,6 +315,8 @@ def inspected(query: BoundSums, stored: list[str] | None, protect: str | None, r
         The columns in which records are compared to find duplicates, or None to leave that out.
     protect
         The column that tells which records belong to one entity.
+    dominance
+        The rules by which open cells are counted, or None to leave that out.
     refusals
         Known reasons why a release would be refused because of the records.
     """
@@ -300,6 +332,7 @@ def inspected(query: BoundSums, stored: list[str] | None, protect: str | None, r
         query.table, query.policy, query.columns, keys, protect, stored, seen.records, run
     )
     empty, first = _empty_keys(query.keys, seen)
+    sums = {one.name: one.sums for one in seen.columns}
     return Inspection(
         records=seen.records,
         duplicates=duplicates,
@@ -316,6 +349,8 @@ def inspected(query: BoundSums, stored: list[str] | None, protect: str | None, r
         near_misses=seen.near,
         losses=losses,
         errors=tuple(_expected_errors(query, seen)),
+        dominance=dominance,
+        open_cells=() if dominance is None else open_cells(query, sums, protect, dominance, run),
         refusals=(*refusals, *map(str, seen.refusals)),
     )
 

@@ -35,6 +35,7 @@ from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import ACCOUNTING, check_accounting
 from slowscale.policy import Policy
 from slowscale.release.bound import BoundRequest, BoundSums, bind, check_readable
+from slowscale.release.dominance import USUAL, Dominance, OpenCells, check_dominance, open_cells
 from slowscale.release.facts import LedgerHead
 from slowscale.release.inspection import Inspection, SizeClass, errors_by_size, inspected
 from slowscale.release.preview import Preview, preview_of
@@ -346,10 +347,14 @@ class Session:
         return preview_of(bound, refusal, self.spent)
 
     def inspect(
-        self, request: Request | Table | Mapping[str, Table], *, duplicates: bool = True
+        self,
+        request: Request | Table | Mapping[str, Table],
+        *,
+        duplicates: bool = True,
+        dominance: Dominance | None = USUAL,
     ) -> Inspection | dict[str, Inspection]:
         """Check the data before a release: values that are missing, outside the keys or duplicates, the losses of the
-        records, and the errors to expect. CONFIDENTIAL: for the curator only.
+        records, the errors to expect, and cells whose total tells a value. CONFIDENTIAL: for the curator only.
 
         Nothing is drawn, charged or written to the ledger. Choices that you make after this check depend on the
         records, and the guarantee does not cover them, unless they were fixed or public before.
@@ -361,6 +366,9 @@ class Session:
             the losses by this table alone.
         duplicates
             Whether to count exact copies of records, which reads all columns. They are counted once.
+        dominance
+            The rules by which cells count as open, `ss.Dominance(p=0.1, n=2, k=0.85, probability=0.5)` by default, or
+            None to leave them out, which saves a scan.
 
         Examples
         --------
@@ -374,6 +382,8 @@ class Session:
         ('TEXSA', 'TEXAS')
         """
         check_flag("duplicates", duplicates)
+        if dominance is not None:
+            check_dominance(dominance)
         bound = self._bind(request)
         found: dict[str, Inspection] = {}
         for name, table in bound.tables.items():
@@ -385,7 +395,7 @@ class Session:
             except DataError as error:
                 refusals = (str(error),)
             stored = list(self.table.columns) if duplicates and not found else None
-            found[name] = inspected(table, stored, self.protect, refusals)
+            found[name] = inspected(table, stored, self.protect, dominance, refusals)
         if not found:
             raise ParameterError("request", "has quantiles only, and no table of sums to inspect", code="unsupported")
         return found if len(found) != 1 else next(iter(found.values()))
@@ -412,14 +422,35 @@ class Session:
 
         For a release that was read from a file, the records are summed again. It must be one of these records.
         """
+        return {name: errors_by_size(table, sums, release[name]) for name, table, sums in self._sums(release)}
+
+    def dominance(self, release: Release, rules: Dominance = USUAL) -> dict[str, tuple[OpenCells, ...]]:
+        """Return the open cells of each drawn table of sums, before and after the noise. CONFIDENTIAL: for the curator
+        only.
+
+        For a release that was read from a file, the records are summed again. It must be one of these records.
+
+        Parameters
+        ----------
+        release
+            The release, whose noise is meant: not the published values, but their distribution.
+        rules
+            The rules by which cells count as open.
+        """
+        check_dominance(rules)
+        return {
+            name: open_cells(table, {column: one.floats() for column, one in sums.sums.items()}, self.protect, rules)
+            for name, table, sums in self._sums(release)
+        }
+
+    def _sums(self, release: Release) -> Iterator[tuple[str, BoundSums, Any]]:
+        """Yield each drawn table of sums with its exact sums, which are computed again if they are not known."""
         bound = self._bound(release)
         _, read = self._known.get(release.facts.id, (bound, None))
         read = bound.read() if read is None else read
-        return {
-            name: errors_by_size(table, read[name], release[name])
-            for name, table in bound.tables.items()
-            if isinstance(table, BoundSums)
-        }
+        for name, table in bound.tables.items():
+            if isinstance(table, BoundSums):
+                yield name, table, read[name]
 
     def _bound(self, release: Release) -> BoundRequest:
         """Return the bound request of a release that this session made, or that was read from a file."""

@@ -15,6 +15,7 @@ from slowscale.core.numbers import format_number
 from slowscale.publish.charts import Axis, LineChart
 from slowscale.publish.report.pages import Row, render, write_page
 from slowscale.release import Release
+from slowscale.release.dominance import USUAL, OpenCells
 from slowscale.release.inspection import OUTSIDE_THE_GUARANTEE, key_in_words, share_in_words, size_in_words
 
 if TYPE_CHECKING:
@@ -42,9 +43,19 @@ def write_confidential_report(
     def make() -> str:
         by_table = session.errors(release)
         errors = {name if len(by_table) > 1 else "": _error_rows(found) for name, found in by_table.items()}
+        open_cells = {
+            name if len(by_table) > 1 else "": _open_rows(found)
+            for name, found in session.dominance(release, USUAL).items()
+        }
         losses = LossSummary(session.losses(release))
         return render(
-            "confidential.html", title="Losses of the records", facts=release.facts, losses=losses, errors=errors
+            "confidential.html",
+            title="Losses of the records",
+            facts=release.facts,
+            losses=losses,
+            errors=errors,
+            rules=USUAL.describe(),
+            open_cells=open_cells,
         )
 
     return write_page(path, make, overwrite=overwrite, confidential=True)
@@ -56,6 +67,15 @@ def _error_rows(errors: "Sequence[SizeClass]") -> list[Row]:
         span = f"{format_number(size.low)} to {format_number(size.high)}" if size.high else "0"
         share = "" if math.isnan(size.median_relative_error) else f"{100 * size.median_relative_error:.3g} %"
         rows.append([size.column, span, f"{size.cells:,}", format_number(size.median_error), share])
+    return rows
+
+
+def _open_rows(found: "Sequence[OpenCells]") -> list[Row]:
+    rows: list[Row] = []
+    for one in found:
+        parts = (one.before, one.after, one.informed)
+        shown = [text for cells, share in parts for text in (f"{cells:,}", share_in_words(share))]
+        rows.append([one.column, one.rule, f"{one.cells:,}", *shown])
     return rows
 
 
@@ -142,4 +162,6 @@ def inspection_page(found: "Inspection") -> str:
         near=near,
         losses=None if found.losses is None else LossSummary(found.losses),
         errors=errors,
+        rules=None if found.dominance is None else found.dominance.describe(),
+        open_cells={"": _open_rows(found.open_cells)},
     )

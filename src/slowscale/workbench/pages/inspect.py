@@ -21,9 +21,11 @@ async def look(request: Request) -> Response:
     """Look at the records, and keep the result in memory only."""
     from slowscale.plan import inspect_plan
     from slowscale.publish.report.confidential import inspection_page
+    from slowscale.release.dominance import USUAL
 
     def looked() -> dict[str, str]:
-        return {name: inspection_page(found) for name, found in inspect_plan(workbench.checked_plan(draft)).items()}
+        found = inspect_plan(workbench.checked_plan(draft), dominance=USUAL)
+        return {name: inspection_page(one) for name, one in found.items()}
 
     workbench = workbench_of(request)
     draft = workbench.draft
