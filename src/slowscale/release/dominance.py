@@ -56,15 +56,15 @@ class Dominance(Declared):
         """Return what the rules mean, in sentences."""
         largest = "the largest contributor has" if self.n == 1 else f"the {self.n} largest contributors have"
         return (
-            f"A cell is open by the {percent(self.p)} rule if its second-largest contributor, who subtracts its own "
-            f"value from the total, learns the largest one to within {percent(self.p)}. It is open by "
-            f"{self.words[1]} if {largest} more than {percent(self.k)} of the total. After the noise, it is open if "
-            f"the same estimate is still as close with a probability above {percent(self.probability)}."
+            f"By the {self.words[0]}, a cell is open if its second-largest contributor, who subtracts its own value "
+            f"from the total, knows the largest one to within {percent(self.p)}. By {self.words[1]}, it is open if "
+            f"{largest} more than {percent(self.k)} of the total. After the noise, it is open if the same estimate is "
+            f"as close with a probability above {percent(self.probability)}."
         )
 
 
 # The usual rules.
-USUAL = Dominance()
+USUAL_RULES = Dominance()
 
 
 def check_dominance(rules: object) -> None:
@@ -143,8 +143,9 @@ def _counted(cells: Contributors, mechanism: Mechanism, sums: Any, rules: Domina
     ):
         rest = np.maximum(totals - known, 0.0)  # with two contributors, rounding errors may make it negative
         before = rest < close
-        after = mechanism._probability_within(sums, -close - rest, close - rest) > rules.probability
-        informed = mechanism._probability_within(sums, -close, close) > rules.probability
+        with np.errstate(all="ignore"):  # where an estimate is too large for a float
+            after = mechanism._probability_within(sums, -close - rest, close - rest) > rules.probability
+            informed = mechanism._probability_within(sums, -close, close) > rules.probability
         parts = [
             Part(int(one.sum()), float(totals[one].sum() / totals.sum()) if one.any() else 0.0)
             for one in (before, after, informed)

@@ -35,7 +35,7 @@ from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import ACCOUNTING, check_accounting
 from slowscale.policy import Policy
 from slowscale.release.bound import BoundRequest, BoundSums, bind, check_readable
-from slowscale.release.dominance import USUAL, Dominance, OpenCells, check_dominance, open_cells
+from slowscale.release.dominance import USUAL_RULES, Dominance, OpenCells, check_dominance, open_cells
 from slowscale.release.facts import LedgerHead
 from slowscale.release.inspection import Inspection, SizeClass, errors_by_size, inspected
 from slowscale.release.preview import Preview, preview_of
@@ -351,7 +351,7 @@ class Session:
         request: Request | Table | Mapping[str, Table],
         *,
         duplicates: bool = True,
-        dominance: Dominance | None = USUAL,
+        dominance: Dominance | None = USUAL_RULES,
     ) -> Inspection | dict[str, Inspection]:
         """Check the data before a release: values that are missing, outside the keys or duplicates, the losses of the
         records, the errors to expect, and cells whose total tells a value. CONFIDENTIAL: for the curator only.
@@ -424,7 +424,7 @@ class Session:
         """
         return {name: errors_by_size(table, sums, release[name]) for name, table, sums in self._sums(release)}
 
-    def dominance(self, release: Release, rules: Dominance = USUAL) -> dict[str, tuple[OpenCells, ...]]:
+    def dominance(self, release: Release, rules: Dominance = USUAL_RULES) -> dict[str, tuple[OpenCells, ...]]:
         """Return the open cells of each drawn table of sums, before and after the noise. CONFIDENTIAL: for the curator
         only.
 

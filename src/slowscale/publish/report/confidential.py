@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from slowscale.core.errors import ParameterTypeError
 from slowscale.core.numbers import format_number
 from slowscale.publish.charts import Axis, LineChart
-from slowscale.publish.report.pages import Row, render, write_page
+from slowscale.publish.report.pages import Cell, Row, render, write_page
 from slowscale.release import Release
-from slowscale.release.dominance import USUAL, OpenCells
+from slowscale.release.dominance import USUAL_RULES, OpenCells
 from slowscale.release.inspection import OUTSIDE_THE_GUARANTEE, key_in_words, share_in_words, size_in_words
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def write_confidential_report(
         errors = {name if len(by_table) > 1 else "": _error_rows(found) for name, found in by_table.items()}
         open_cells = {
             name if len(by_table) > 1 else "": _open_rows(found)
-            for name, found in session.dominance(release, USUAL).items()
+            for name, found in session.dominance(release, USUAL_RULES).items()
         }
         losses = LossSummary(session.losses(release))
         return render(
@@ -54,7 +54,7 @@ def write_confidential_report(
             facts=release.facts,
             losses=losses,
             errors=errors,
-            rules=USUAL.describe(),
+            rules=USUAL_RULES.describe(),
             open_cells=open_cells,
         )
 
@@ -70,12 +70,15 @@ def _error_rows(errors: "Sequence[SizeClass]") -> list[Row]:
     return rows
 
 
-def _open_rows(found: "Sequence[OpenCells]") -> list[Row]:
-    rows: list[Row] = []
+def _open_rows(found: "Sequence[OpenCells]") -> dict[str, list[Row]]:
+    """Return the open cells by column: one row per rule, the share of the total below each number."""
+    rows: dict[str, list[Row]] = {one.column: [] for one in found}
     for one in found:
-        parts = (one.before, one.after, one.informed)
-        shown = [text for cells, share in parts for text in (f"{cells:,}", share_in_words(share))]
-        rows.append([one.column, one.rule, f"{one.cells:,}", *shown])
+        parts = [
+            Cell(f"{cells:,}", small=f"{share_in_words(share)} of the total")
+            for cells, share in (one.before, one.after, one.informed)
+        ]
+        rows[one.column].append([one.rule, f"{one.cells:,}", *parts])
     return rows
 
 

@@ -21,10 +21,10 @@ async def look(request: Request) -> Response:
     """Look at the records, and keep the result in memory only."""
     from slowscale.plan import inspect_plan
     from slowscale.publish.report.confidential import inspection_page
-    from slowscale.release.dominance import USUAL
+    from slowscale.release.dominance import USUAL_RULES
 
     def looked() -> dict[str, str]:
-        found = inspect_plan(workbench.checked_plan(draft), dominance=USUAL)
+        found = inspect_plan(workbench.checked_plan(draft), dominance=USUAL_RULES)
         return {name: inspection_page(one) for name, one in found.items()}
 
     workbench = workbench_of(request)
