@@ -231,6 +231,13 @@ def test_inspect_shows_the_records_to_the_curator_only(folder):
     found = json.loads(run("inspect", "plan.toml", "--json", "--no-duplicates", folder=folder).stdout)["cells"]
     assert found["confidential"].startswith("CONFIDENTIAL")
     assert found["duplicates"] is None
+    assert found["dominance"] == {"p": 0.1, "n": 2, "k": 0.85, "probability": 0.5}
+    assert {one["rule"] for one in found["open_cells"]} == {"10 % rule", "(2, 85 %)-dominance"}
+    done = run("inspect", "plan.toml", "--p", "0.2", "--n", "1", "--k", "0.7", "--probability", "0.3", folder=folder)
+    assert "20 % rule" in done.stdout
+    assert "(1, 70 %)-dominance" in done.stdout
+    assert "dominance" not in run("inspect", "plan.toml", "--no-dominance", folder=folder).stdout
+    assert run("inspect", "plan.toml", "--p", "2", folder=folder, code=2).stderr.startswith("error: --p must be")
     done = run("inspect", "plan.toml", "--report", "look.html", folder=folder)
     assert "look-cells.html (confidential)" in done.stderr
     assert stat.S_IMODE((folder / "look-cells.html").stat().st_mode) == 0o600

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 from helpers import engines
 from helpers.bitsources import Recorded
+from helpers.dominance import LABELS, plain_count, records
 from helpers.inspected import QUERY, TABLE
 
 import slowscale as ss
@@ -50,3 +51,31 @@ def test_losses_far_from_1_are_counted_as_precisely(engine, sigma):
         list(found.quantiles.values()), np.quantile(truth, list(found.quantiles)), rtol=1.1e-3, atol=0
     )
     assert found.largest == {rank: pytest.approx(truth[-rank], rel=1.1e-3, abs=0) for rank in (1, 10, 100, 1000)}
+
+
+@pytest.mark.parametrize("protect", [None, "firm"])
+@pytest.mark.parametrize("engine", ["private", *engines.NAMES])
+def test_open_cells_on_every_engine(engine, protect):
+    """Labels that differ in case or spaces only are different cells, and a value is summed by its entity."""
+    odd = pa.table(
+        {
+            "cell": ["c00 ", "C00", "c00", "c40", "c40", "é", "e\u0301"],
+            "firm": ["firm 1", "firm 1", "FIRM 1", "a", "A", "b", "b"],
+            "x": [1e6, 1e6, -1e5, 60.0, 50.0, 3.0, 1e4],
+        }
+    )
+    some = records("signed")
+    table = pa.concat_tables([some, odd])
+    labels = [*LABELS, "c40", "é"]
+    session = ss.Session(table if engine == "private" else engines.load(engine, table), protect=protect)
+    query = ss.Sums({"x": ss.Gaussian(sigma=8)}, ss.Keys.cross({"cell": labels}))
+    rules = ss.Dominance(n=3)
+    found = session.inspect(query, duplicates=False, dominance=rules).open_cells
+    cells = plain_count(table, labels, rules, protect)
+    assert [(one.cells, one.before.cells) for one in found] == [
+        (len(cells), cells.open_p.sum()),
+        (len(cells), cells.open_nk.sum()),
+    ]
+    assert found[0].before.share == pytest.approx(cells.total[cells.open_p].sum() / cells.total.sum())
+    total = session.inspect(ss.Sums({"x": ss.Gaussian(sigma=8)}), duplicates=False, dominance=rules).open_cells
+    assert [one.cells for one in total] == [1, 1]
