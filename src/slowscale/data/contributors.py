@@ -6,6 +6,7 @@ left out.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,11 @@ import numpy as np
 import pyarrow.compute as pc
 
 from slowscale.core.arrays import to_numpy
+from slowscale.core.errors import EngineError
 from slowscale.data.connections import engine_errors
 from slowscale.data.engines import TEXT, engine_of, fetch
 from slowscale.data.keys import Keys
-from slowscale.data.sums import Column, Run, counted, placed
+from slowscale.data.sums import MOST_FLOAT_BITS, Column, Run, counted, placed
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,13 +48,35 @@ def largest_contributors(
     table: ir.Table, columns: Sequence[Column], keys: Keys | None, protect: str | None, most: int, run: Run = fetch
 ) -> list[Contributors]:
     """Return the largest `most` contributions to each column by key, and the sums of all."""
+    with suppress(EngineError):  # a sum of floats that cannot be counted may be too large
+        found = _largest_contributors(table, columns, keys, protect, most, run, null_if_uncountable=False)
+        # Floats of at least 2**MOST_FLOAT_BITS units, or half as many, cannot be counted, nor can NaN.
+        limits = [float(column.unit) * 2.0 ** (MOST_FLOAT_BITS - 1) for column in columns]
+        if all((one.largest < limit).all() for one, limit in zip(found, limits, strict=True)):
+            return found
+    return _largest_contributors(table, columns, keys, protect, most, run, null_if_uncountable=True)
+
+
+def _largest_contributors(
+    table: ir.Table,
+    columns: Sequence[Column],
+    keys: Keys | None,
+    protect: str | None,
+    most: int,
+    run: Run,
+    null_if_uncountable: bool,
+) -> list[Contributors]:
+    """Return the largest contributions; without looking for values that cannot be counted, which is faster."""
     engine = engine_of(table)
     labels = {
         f"by{i}": engine.label(table[name], kind)
         for i, (name, kind) in enumerate(keys.kinds.items() if keys is not None else ())
     }
     # A column of its own for each value: DuckDB then ignores statistics of files, which leave out NaN (`DuckDB.run`).
-    values = {f"value{i}": counted(table, column).value.cast("float64") for i, column in enumerate(columns)}
+    values = {
+        f"value{i}": counted(table, column, null_if_uncountable).value.cast("float64")
+        for i, column in enumerate(columns)
+    }
     if protect is None:
         rows = table.select(**labels, **values)
     else:
