@@ -1,5 +1,8 @@
 """A look at the records finds the same on every engine."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,6 +12,8 @@ from helpers.dominance import LABELS, plain_count, records
 from helpers.inspected import QUERY, TABLE
 
 import slowscale as ss
+from slowscale.data.contributors import largest_contributors
+from slowscale.data.sums import Column
 
 
 @pytest.mark.parametrize("engine", ["private", *engines.NAMES])
@@ -79,3 +84,12 @@ def test_open_cells_on_every_engine(engine, protect):
     assert found[0].before.share == pytest.approx(cells.total[cells.open_p].sum() / cells.total.sum())
     total = session.inspect(ss.Sums({"x": ss.Gaussian(sigma=8)}), duplicates=False, dominance=rules).open_cells
     assert [one.cells for one in total] == [1, 1]
+
+
+@pytest.mark.parametrize("engine", engines.NAMES)
+def test_values_that_cannot_be_counted_are_no_contributors(engine):
+    values = [100.0, 1.0, math.nan, math.inf, -math.inf, 1.7e308, 1.7e308, 2.0**54, None]
+    table = engines.load(engine, pa.table({"x": pa.array(values, pa.float64())}))
+    (one,) = largest_contributors(ss.Session(table).table, [Column("x", Fraction(1))], None, None, 4)
+    assert one.largest.tolist() == [[2.0**54, 100.0, 1.0, 0.0]]
+    assert one.totals.tolist() == [2.0**54 + 101]
