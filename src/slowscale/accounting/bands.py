@@ -23,7 +23,7 @@ from slowscale.policy.bounded import BandPolicy, check_band
 ROUNDED = 1 + 2.0**-50
 # A grain with this loss or less is left out. The roots of losses add up, so that a loss of ρ rises by less than
 # 2·√(ρ·10⁻¹⁷): by 10⁻⁷ if it is 250.
-NEGLIGIBLE = 1e-17
+FAINTEST_GRAIN = 1e-17
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Use:
         if self.counts and not moves:
             return None
         factor = band.times * ROUNDED if self.reads else band.times
-        grain = self.grain if policy(self.grain) > NEGLIGIBLE else 0.0
+        grain = self.grain if policy(self.grain) > FAINTEST_GRAIN else 0.0
         return BandPolicy(policy, factor, moves=moves, grain=grain)
 
 

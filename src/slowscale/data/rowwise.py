@@ -26,7 +26,7 @@ import sqlglot
 from ibis.common.exceptions import IbisError
 from sqlglot import TokenType
 
-from slowscale.accounting.record import folded
+from slowscale.accounting.record import ANY, folded
 from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
 from slowscale.core.parameters import lazy
 from slowscale.data import sql
@@ -360,14 +360,11 @@ def _plain(node: Any) -> dict[str, str]:
     return below
 
 
-UNKNOWN = "*"  # stands for stored columns that are not known
-
-
 def dependence(table: ir.Table, name: str, records: "Records") -> dict[str, Any]:
     """Return the stored columns that a column is computed from, and whether it is a multiple of the only one."""
     op = table[name].op()
     reads = _reads(op, records)
-    return {"reads": tuple(sorted(reads)), "proportional": len(reads) == 1 and UNKNOWN not in reads and _multiple(op)}
+    return {"reads": tuple(sorted(reads)), "proportional": len(reads) == 1 and ANY not in reads and _multiple(op)}
 
 
 def deciding(table: ir.Table, records: "Records", labels: Iterable[str] = ()) -> tuple[str, ...]:
@@ -381,9 +378,9 @@ def deciding(table: ir.Table, records: "Records", labels: Iterable[str] = ()) ->
             for predicate in node.predicates:
                 found |= _reads(predicate, records)
         elif not isinstance(node, KEEPS_ROWS) or isinstance(node, ops.DropNull):
-            return (UNKNOWN,)
+            return (ANY,)
         node = node.parent
-    return (UNKNOWN,) if records.hidden_filter else tuple(sorted(found))
+    return (ANY,) if records.hidden_filter else tuple(sorted(found))
 
 
 def _reads(node: Any, records: "Records") -> set[str]:
@@ -392,11 +389,11 @@ def _reads(node: Any, records: "Records") -> set[str]:
         table = node.rel
         if isinstance(table, STORED):
             known = records.source.stored is None or node.name in records.source.stored
-            return {folded(node.name)} if known and CACHED not in table.name else {UNKNOWN}
+            return {folded(node.name)} if known and CACHED not in table.name else {ANY}
         inner = _below(node)
-        return {UNKNOWN} if inner is None else _reads(inner, records)
+        return {ANY} if inner is None else _reads(inner, records)
     if not isinstance(node, ops.Value):
-        return {UNKNOWN} if isinstance(node, ops.Relation) else set()
+        return {ANY} if isinstance(node, ops.Relation) else set()
     return {name for child in node.__children__ for name in _reads(child, records)}
 
 
