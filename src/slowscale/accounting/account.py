@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from slowscale.accounting.bands import Band, summed_or_ranked
 from slowscale.accounting.caps import Total, check, check_at
 from slowscale.accounting.charge import Charge, Spent, total_of
 from slowscale.accounting.record import ANY, COUNT, RecordPolicy, check_column_name, folded
@@ -29,17 +30,18 @@ Totals = dict[tuple[Part, str | None], Total]  # by part and column (None: count
 
 @dataclass(frozen=True)
 class Currency:
-    """The losses that a kind of cap limits: those of presence, or those between values within a band.
+    """The losses that a kind of cap limits: those of presence, or those between values within a band."""
 
-    `among` are the columns whose values may change within the band.
-    """
+    band: Band | None = None
 
-    band: float | None = None
-    among: frozenset[str] = frozenset()
+    @property
+    def times(self) -> float | None:
+        """The factor of the band; None for presence."""
+        return None if self.band is None else self.band.times
 
     def policy(self, charge: Charge) -> RecordPolicy:
         """Return the losses of a charge."""
-        return charge.policy if self.band is None else charge.band_policy(self.band, self.among)
+        return charge.policy if self.band is None else charge.band_policy(self.band)
 
 
 PRESENCE = Currency()
@@ -180,7 +182,8 @@ class Account:
         after: dict[Currency, Totals] = {}
         refusals: list[CapError] = []
         for currency in self._currencies(charge):
-            grown = currency.band is not None and currency not in self._totals
+            grown = bool(self.charges) and currency not in self._currencies()
+            self._check_moved(charge, currency)
             after[currency] = _add_charges(self._current_totals(currency), [charge], currency)
             for column in _columns_of(currency.policy(charge)):
                 try:
@@ -200,12 +203,26 @@ class Account:
         """
         found = [PRESENCE] if self.caps else []
         if self.band_caps:
-            named = {folded(name) for name in self.band_caps} - {ANY}
-            if ANY in map(folded, self.band_caps):
-                every = self.charges if charge is None else [*self.charges, charge]
-                named |= {folded(name) for one in every for name in one.policy.columns}
-            found.append(Currency(self.band, frozenset(named - {COUNT})))
+            uses = [use for one in (*self.charges, *([] if charge is None else [charge])) for use in one.uses]
+            named = {folded(name) for name in self.band_caps}
+            if ANY in named:
+                named |= set(summed_or_ranked(uses))
+            found.append(Currency(Band.of(self.band, named - {ANY, COUNT}, uses)))
         return found
+
+    def _check_moved(self, charge: Charge, currency: Currency) -> None:
+        """Raise if a term without a band cap would tell about values that have one."""
+        losses = currency.policy(charge)
+        for column in _columns_of(losses) if currency.band is not None else ():
+            if self._cap_of(column, currency) is None and losses.column(column)(1.0) > 0:
+                name = COUNT if column is None else column
+                raise ParameterError(
+                    f"column {name!r}",
+                    "changes or moves with values that have a band cap, and has none",
+                    code="no-cap",
+                    path=("ledger", "band_caps", name),
+                    remedy=f"give a band cap on {name!r}, or leave the column out",
+                )
 
     def above_caps(self, band: bool = False) -> dict[str, CapError]:
         """Return the caps that the total exceeds already, by name: caps that were lowered, or set after the charges.
@@ -232,7 +249,7 @@ class Account:
                     for name, total in self._capped_totals(column, every, totals, currency):
                         _check_total(name, total, self._cap_of(column, currency))
                 except CapError as error:
-                    exceeded = replace(error, protects=every.protects, band=currency.band)
+                    exceeded = replace(error, protects=every.protects, band=currency.times)
                     found.setdefault(self._cap_name(column, currency), exceeded)
         return found
 
@@ -294,7 +311,7 @@ class Account:
                 made=self._equal_charges_before(column, charge, before, loss, currency),
                 cap_name=self._cap_name(column, currency),
                 protects=charge.protects,
-                band=currency.band,
+                band=currency.times,
             ) from None
 
     def _equal_charges_before(
@@ -371,7 +388,7 @@ class Account:
     @property
     def spent(self) -> Spent:
         """The total loss of a record through all charges so far."""
-        return total_of(self.charges)
+        return total_of(self.charges, self.band)
 
 
 def _check_total(column: str | None, total: Total, cap: Policy | None) -> None:

@@ -6,7 +6,7 @@ The total follows by sequential and parallel composition (Lemmas PRzCDP-seq and 
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
 from itertools import product, repeat
@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.accounting.bands import Band, Use, band_policy
+from slowscale.accounting.bands import Band, Use, band_policy, summed_or_ranked
 from slowscale.accounting.explanation import Explanation, Loss, as_lines, at_most, explain, worst
-from slowscale.accounting.record import COUNT, Parallel, RecordPolicy, Term, folded, read_if_any, read_policies
+from slowscale.accounting.record import ANY, COUNT, Parallel, RecordPolicy, Term, folded, read_if_any, read_policies
 from slowscale.accounting.sizes import (
     NUMBERS_OF_RECORDS,
     RecordSize,
@@ -183,9 +183,10 @@ class Charge:
         if self.facts is not None and not self.mechanisms:
             known = _terms_in(self.facts, self.policy.terms)
             object.__setattr__(self, "mechanisms", tuple(mechanism for mechanism, _ in known))
-            object.__setattr__(self, "uses", tuple(use for _, use in known))
+            if not self.uses:
+                object.__setattr__(self, "uses", tuple(use for _, use in known))
         if not self.uses:
-            object.__setattr__(self, "uses", (Use(entity=self.protects is not None),) * len(self.policy.terms))
+            object.__setattr__(self, "uses", tuple(self._unknown_use(name) for name, _ in self.policy.terms))
 
     @staticmethod
     def from_facts(
@@ -220,18 +221,23 @@ class Charge:
             derived={} if derived is None else derived,
         )
 
-    def band_policy(self, times: float = BAND, among: Iterable[str] | None = None) -> RecordPolicy:
-        """Return the loss of a record between its values and others within a factor.
+    def _unknown_use(self, column: str | None) -> Use:
+        """Return how values enter a term, if that is not known."""
+        derived = column is not None and folded(column) in map(folded, self.derived)
+        reads = (ANY,) if derived else ()
+        return Use("" if column is None else folded(column), reads, not derived, entity=self.protects is not None)
+
+    def band_policy(self, band: Band | float = BAND) -> RecordPolicy:
+        """Return the loss of a record between its values and others within a band.
 
         Parameters
         ----------
-        times
-            The factor, above 1.
-        among
-            The columns whose values may change; by default all that are released.
+        band
+            The band, or its factor, above 1: all released values may then change.
         """
-        columns = self.policy.columns if among is None else among
-        return band_policy(self.policy, self.uses, Band.of(times, columns))
+        if not isinstance(band, Band):
+            band = Band.of(band, summed_or_ranked(self.uses), self.uses)
+        return band_policy(self.policy, self.uses, band)
 
     @property
     def written(self) -> dict[str, Any]:
@@ -273,7 +279,7 @@ def _terms_in(facts: Mapping[str, Any], terms: tuple[Term, ...]) -> tuple[tuple[
                 name = next(iter(unnamed), None) if term["column"] is None else term["column"]
                 mechanism = columns[name]["mechanism"] if columns else None
                 text = None if mechanism is None else json.dumps(mechanism, sort_keys=True)
-                use = Use.of(table, columns[name] if columns else None, facts.get("protect") is not None)
+                use = Use.of(table, name if columns else None, facts.get("protect") is not None)
                 known.setdefault(json.dumps(term, sort_keys=True), []).append((text, use))
         found = tuple(known[json.dumps(term, sort_keys=True)].pop(0) for term in _column_terms(facts["policy"]))
     except (KeyError, IndexError, TypeError, AttributeError):  # facts are whatever was charged with them
@@ -320,8 +326,8 @@ class Spent(RecordPolicy):
     tables
         The number of tables with independent noise, which may be larger than that of releases: one release may be of a
         set of tables.
-    charges
-        The charges that the total is the sum of.
+    charges, times
+        The charges that the total is the sum of, and the factor of the band.
     """
 
     releases: int = 0
@@ -330,10 +336,21 @@ class Spent(RecordPolicy):
     pieces: tuple[Pieces, ...] = ()
     tables: int = 0
     charges: tuple[Charge, ...] = field(default=(), compare=False, repr=False)
+    times: float = field(default=BAND, compare=False, repr=False)
 
-    def band_policy(self, times: float = BAND) -> RecordPolicy:
-        """Return the total loss between a record's values and others within a factor, in all released columns."""
-        return _composed([(charge, charge.band_policy(times, self.columns)) for charge in self.charges])
+    def band_policy(self, times: float | None = None) -> RecordPolicy:
+        """Return the total loss between a record's values and others within a factor: all released values.
+
+        The factor is that of the ledger, unless another one is given.
+        """
+        band = self._band(times)
+        # A label that may change with the values does not tell the part that a record is in.
+        charges = [replace(one, by="") if one.by and band.touches([folded(one.by)]) else one for one in self.charges]
+        return _composed([(charge, charge.band_policy(band)) for charge in charges])
+
+    def _band(self, times: float | None) -> Band:
+        uses = [use for charge in self.charges for use in charge.uses]
+        return Band.of(self.times if times is None else times, summed_or_ranked(uses), uses)
 
     def entity(self, cells: Sequence[Record]) -> float:
         """Return the loss of an entity through one release; several releases may have different cells."""
@@ -397,7 +414,7 @@ class Spent(RecordPolicy):
         known = [(one.name, found) for one in shown if (found := self.explain(one)) is not None]
         if known:
             named = known if self.columns else [("every record", known[0][1])]
-            lines += ["All columns together:", *as_lines(named, thing, self.protects is not None)]
+            lines += ["All columns together:", *as_lines(named, thing, self.protects is not None, self.times)]
         else:
             lines.append("No size has a value for every column, so totals over the columns are not shown.")
         lines += assumed_count(self.protects, self.columns, shown)
@@ -407,16 +424,16 @@ class Spent(RecordPolicy):
             lines.append(f"There is also a pure guarantee (PRDP): {self.pure_policy}")
         return "\n".join(lines)
 
-    def explain(self, size: RecordSize, times: float = BAND) -> Explanation | None:
+    def explain(self, size: RecordSize, times: float | None = None) -> Explanation | None:
         """Return the total loss of an example record and its meaning, or None if a column has no value.
 
         If some releases are about parts of the records, it is the worst case over the parts that a record may be in.
-        The band has the factor `times`.
+        The band has the factor `times`, or that of the ledger.
         """
         record = size.record(self.columns)
         if record is None:
             return None
-        band = Band.of(times, self.columns)
+        band = self._band(times)
         with np.errstate(all="ignore"):
             pieces = self.pieces or (((Piece(self, self.pure_policy), 1),),)
             return worst(
@@ -433,8 +450,8 @@ class Spent(RecordPolicy):
 MOST_COMBINATIONS = 16  # of parts that a record may be in, for which pieces are kept apart
 
 
-def total_of(charges: list[Charge]) -> Spent:
-    """Return the total loss of a record through all charges."""
+def total_of(charges: list[Charge], times: float = BAND) -> Spent:
+    """Return the total loss of a record through all charges; bands have the factor `times`."""
     pures = [(charge, charge.pure_policy) for charge in charges if charge.pure_policy is not None]
     pure = _composed(pures) if charges and len(pures) == len(charges) else None
     total = _composed([(charge, charge.policy) for charge in charges])
@@ -450,6 +467,7 @@ def total_of(charges: list[Charge]) -> Spent:
         pieces=_pieces(charges),
         tables=tables,
         charges=tuple(charges),
+        times=times,
     )
 
 

@@ -225,6 +225,10 @@ def apply_entry(account: Account, entry: Entry, first: bool, checked: bool = Fal
         for name, cap in entry.band_caps.items():
             account.set_cap(name, cap, band=True)
     elif isinstance(entry, CapSet):
+        if checked and entry.band:  # raises if no band can be stated for an earlier charge
+            trial = account.copy()
+            trial.set_cap(entry.column, entry.cap, entry.band)
+            trial.above_caps(band=True)
         account.set_cap(entry.column, entry.cap, entry.band)
     elif isinstance(entry, Charged):
         (account.charge if checked else account.record)(entry.charge)

@@ -185,8 +185,8 @@ class Loss:
         if policy.moves or policy.by_rank or not policy.policy._band_rises:
             return found
         known = isinstance(mechanism, AdditiveMechanism | TransformationMechanism) and math.isfinite(value)
-        other = policy.times * value + policy.grain
-        return replace(found, mechanism=mechanism, influence=value, other=other) if known else found
+        least, most = max(value - policy.grain, 0.0), policy.times * value
+        return replace(found, mechanism=mechanism, influence=least, other=most) if known else found
 
     def repeated(self, times: int) -> "Loss":
         """Return the loss by so many draws of the noise."""
@@ -451,6 +451,6 @@ def as_lines(
         + (f" This is for a {noun} in one cell." if entity else ""),
         f"Value loss: the PRzCDP loss between its value and one {near} larger or smaller. Value guessed: how often, at "
         f"most, the best guess between the two is right. Value known to: half the {percent(LEVEL)} interval for the "
-        "value, with all else known.",
+        "value by one published number, with all else known.",
         *([f"From a loss of about 5 on, presence is no secret: {', '.join(told)}."] if told else []),
     ]

@@ -210,7 +210,7 @@ class Ledger:
                 lines.append(f"Cap on {what}: a {thing} never loses more than {cap}")
         within, above = band_in_words(state.account.band), state.account.above_caps(band=True)
         for name, cap in state.account.band_caps.items():
-            what = "any other column" if folded(name) == ANY else name
+            what = "any other column that is summed or ranked" if folded(name) == ANY else name
             never = f"values {within} more or less are never told apart at a loss of more than {cap}"
             exceeds = f"{cap}. The total already exceeds it {above[name].sizes}" if name in above else never
             lines.append(f"Band cap on {what}: {exceeds}")
@@ -332,9 +332,7 @@ class Ledger:
                 given=reason,
                 remedy="it stays in the history",
             )
-        account = self.account
-        spelled = account.set_cap(column, cap, band)
-        account.above_caps(band)  # raises if no band can be stated for an earlier charge
+        spelled = self.account.set_cap(column, cap, band)
         self._file.append(serialized(CapSet(column=spelled, cap=cap, reason=reason, band=band)))
 
 

@@ -21,7 +21,7 @@ from slowscale.core.markup import html_text
 from slowscale.core.parameters import Array, as_array, check_flag
 from slowscale.core.typing import ArrayLike, Label, Record, Scalar, TableLike
 from slowscale.policy import ZCDP, ConstantPolicy, MaxPolicy, Policy, SumPolicy
-from slowscale.policy.bounded import BoundedPolicy
+from slowscale.policy.bounded import BoundedPolicy, check_band
 from slowscale.policy.tree import Disjoint, Formula, Number, Sum, Symbol
 from slowscale.policy.writing import text
 
@@ -317,18 +317,21 @@ class RecordPolicy:
         for parallel in self.parallel:
             parts = [{"label": label, "policy": part.to_dict()} for label, part in parallel.parts]
             terms.append({"by": parallel.by, "parts": parts})
-        return [*terms, {"filtered": True}] if self.filtered else terms
+        terms += [{"filtered": True}] if self.filtered else []
+        return [*terms, {"band": self.band}] if self.band is not None else terms
 
     @staticmethod
     def from_dict(description: Iterable[Mapping[str, Any]]) -> "RecordPolicy":
         """Return the record policy that `to_dict` described."""
-        terms, parallel, filtered = [], [], False
+        terms, parallel, filtered, band = [], [], False, None
         try:
             for term in description:
                 if "filtered" in term:
                     filtered = term["filtered"]
                     if filtered is False:  # it is written only if there is a filter
                         raise ParameterError('"filtered"', allowed="true where it is written", given=False)
+                elif "band" in term:
+                    band = check_band(term["band"])
                 elif "by" in term:
                     parts = [(part["label"], RecordPolicy.from_dict(part["policy"])) for part in term["parts"]]
                     parallel.append(Parallel(term["by"], tuple(parts)))
@@ -338,7 +341,7 @@ class RecordPolicy:
             raise ParameterError(
                 "description", allowed="one that RecordPolicy.to_dict returned", given=Shown(type(error).__name__)
             ) from None
-        return RecordPolicy(tuple(terms), tuple(parallel), filtered)
+        return RecordPolicy(tuple(terms), tuple(parallel), filtered, band)
 
 
 def _count_of(cell: Mapping[str, Any]) -> int:

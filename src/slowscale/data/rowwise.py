@@ -415,7 +415,7 @@ def _multiple(node: Any) -> bool:
         inner = _below(node)
         return isinstance(node.rel, STORED) if inner is None else _multiple(inner)
     if isinstance(node, ops.Cast):  # to a number with at least the same digits
-        widened = node.to.is_floating() or (node.to.is_integer() and node.arg.dtype.is_integer())
+        widened = node.to.is_float64() or (node.to.is_integer() and node.arg.dtype.is_integer())
         return widened and node.arg.dtype.is_numeric() and _multiple(node.arg)
     if isinstance(node, ops.Multiply):
         return any(

@@ -587,8 +587,9 @@ class TransformationMechanism(Mechanism):
 
     def _half_width_at(self, q: float, level: float) -> float:
         half = self._noise.isf(level_quantile(level))
+        place = q if self._needs_nonnegative else 0.0  # the rest of a sum of any sign may cancel the value
         with np.errstate(over="ignore"):
-            low, high = self._invert(self._transform(np.array([q])) + np.array([-half, half]))
+            low, high = self._invert(self._transform(np.array([place])) + np.array([-half, half]))
         return float(high - low) / 2
 
     def _rounding_bias(self, unit: Fraction, on_grid: bool) -> float:

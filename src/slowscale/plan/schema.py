@@ -535,7 +535,8 @@ class Plan(PlanPart):
         from slowscale.release.columns import requested_columns
 
         options = self.release.accounting, self.data.protect, self.data.where is not None
-        return {name: requested_columns(name, table, *options) for name, table in self.drawn.items()}
+        hidden = self.data.database is not None  # it may be a view with a filter
+        return {name: requested_columns(name, table, *options, hidden) for name, table in self.drawn.items()}
 
     @property
     def policy(self) -> "RecordPolicy":

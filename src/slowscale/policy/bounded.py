@@ -130,7 +130,7 @@ class BoundedPolicy:
         else:
             other = Symbol("r'")
             ends = value, other, Absolute(Difference(value, other))
-        if self.loose:
+        if self.loose and self.policy._band_rises:
             return self.policy._loose_formula(ends[0], ends[1], ends[2], None)
         return self.policy._between_formula(*ends)
 
@@ -232,7 +232,7 @@ class BandPolicy(Policy):
             return self.policy._between(influence, influence)
         if self.moves:
             return 2 * self.policy._loss(self.times * influence)
-        if self.loose:
+        if self.loose and self.policy._band_rises:
             return self.policy._loose(influence, influence, (self.times - 1) * influence, self.times)
         return self._within(influence, influence)
 
@@ -253,7 +253,7 @@ class BandPolicy(Policy):
         return sizes, np.maximum.accumulate(bounds)
 
     def _rising_loss(self, influence: Array) -> Array:
-        if self.moves or self.constant or self.policy._band_rises:
+        if self.moves or self.constant or (self.policy._band_rises and not self.grain):
             return self._loss(influence)
         sizes, bounds = self._largest_so_far
         at = np.minimum(np.searchsorted(sizes, influence), sizes.size - 1)
@@ -266,7 +266,7 @@ class BandPolicy(Policy):
         if self.moves:
             return Product(Number(2), self.policy.formula(Product(Number(self.times), x)))
         up = x, Product(Number(self.times), x), Product(Number(self.times - 1), x)
-        if self.loose:
+        if self.loose and self.policy._band_rises:
             return self.policy._loose_formula(up[0], up[1], up[2], self.times)
         if self.by_rank or self.policy._band_rises:
             return self.policy._between_formula(*up)

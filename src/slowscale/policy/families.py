@@ -284,6 +284,7 @@ class UnitSplittingPolicy(SplittingFamily, Policy):
 class TransformingPolicy(Policy):
     """(f(Δ + a) − f(a))²/(2σ²), the policy of Theorem transform and of Corollary BndPrivTransMechGlobSum."""
 
+    _band_rises = False  # for f(x) = x/(x + 100), large values are hidden better than medium ones
     sigma: float
     a: float
 
@@ -358,6 +359,7 @@ class RootPolicy(RootFamily, TransformingPolicy):
     """((Δ + a)^(1/k) − a^(1/k))²/(2σ²): the kth root transformation; k = 1 is the Gaussian mechanism's Δ²/(2σ²)."""
 
     kind = "root"
+    _band_rises = True
 
     def _rise(self, x: Array) -> Array:
         return root_rise(x, self.a, self.k)
@@ -406,6 +408,7 @@ class LogPolicy(LogFamily, TransformingPolicy):
     """(ln(Δ + a) − ln a)²/(2σ²): the log transformation."""
 
     kind = "log"
+    _band_rises = True
 
     def _rise(self, x: Array) -> Array:
         return log1p_ratio(x, self.a)
@@ -441,6 +444,7 @@ class ArsinhPolicy(ArsinhFamily, TransformingPolicy):
 
     kind = "arsinh"
     a = 0.0
+    _band_rises = True
 
     def _rise(self, x: Array) -> Array:
         with np.errstate(over="ignore"):
@@ -477,7 +481,6 @@ class TransformationPolicy(TransformingPolicy):
     """(f(Δ + a) − f(a))²/(2σ²) for a user-given concave, strictly increasing f."""
 
     kind = "transformation"
-    _band_rises = False  # for f(x) = x/(x + 100), large values are hidden better than medium ones
 
     f: Callable[[Any], Any]
     sigma: float = real(above=0, typical=(0.01, 100))

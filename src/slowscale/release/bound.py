@@ -352,8 +352,15 @@ class BoundQuantiles:
             where=self.expressions.where,
             derived=self.expressions.derived,
             decided_by=rowwise.deciding(self.table, self.records),
-            quantiles=self.ranks.facts(self.level, self.records.protect),
+            quantiles=self.ranks.facts(self.level, self.records.protect).with_(reads=self._reads),
         )
+
+    @property
+    def _reads(self) -> tuple[str, ...] | None:
+        """The stored columns that the ranked column is computed from, or None if it is stored."""
+        name = self.column.name
+        stored = self.records.is_stored(name)
+        return None if stored else rowwise.dependence(self.table, name, self.records)["reads"]
 
     @property
     def lossy(self) -> TableOfSet:
@@ -518,6 +525,7 @@ class BoundRequest:
             pure_columns=self.pure_columns,
             tables=len(self.tables),
             derived=derived,
+            uses=self.facts.uses,
         )
 
     def read(self) -> dict[str, Any]:

@@ -6,16 +6,16 @@ of a given size, through one column and through all of them, by the best guarant
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from slowscale.accounting import Explanation, Loss, RecordPolicy, explain
-from slowscale.accounting.bands import Band, Use
+from slowscale.accounting.bands import Band, Use, summed_or_ranked
 from slowscale.accounting.charge import read_mechanism
-from slowscale.accounting.record import folded
+from slowscale.accounting.record import ANY, folded
 from slowscale.accounting.sizes import COUNT, NUMBERS_OF_RECORDS, RecordSize, default_sizes, default_span
 from slowscale.core.typing import ArrayLike, Scalar
 from slowscale.data import rowwise
@@ -174,13 +174,19 @@ def requested_policy(table: Drawn, accounting: str, protect: str | None, filtere
 
 
 def requested_columns(
-    name: str, table: Drawn, accounting: str, protect: str | None, filtered: bool
+    name: str, table: Drawn, accounting: str, protect: str | None, filtered: bool, hidden: bool = False
 ) -> tuple[ColumnPolicy, ...]:
-    """Return the columns of a drawn table; quantiles count as one column with the name of the table."""
+    """Return the columns of a drawn table; quantiles count as one column with the name of the table.
+
+    `hidden` says that the data may be a view whose filter is not known.
+    """
     policy = requested_policy(table, accounting, protect, filtered)
     if isinstance(table, Quantiles):
-        return (_quantiles_column(name, policy, Ranks(table).pure_policy(filtered)),)
+        use = Use(folded(table.column), (ANY,) if table.column in (table.derive or {}) else ())
+        return (_quantiles_column(name, policy, Ranks(table).pure_policy(filtered), use),)
     uses = {column: _requested_use(table, column, protect is not None) for column in table.mechanisms}
+    if hidden:
+        uses = {column: replace(use, decided_by=(ANY,)) for column, use in uses.items()}
     return column_policies(policy, table.mechanisms, table.units, accounting=accounting, uses=uses)
 
 
@@ -194,13 +200,13 @@ def _requested_use(table: Sums, column: str, entity: bool) -> Use:
     decided |= set() if table.where is None else rowwise.named_columns(table.where)
     decided = decided.union(*(derived[one] for one in decided & derived.keys()))
     reads = derived.get(folded(column), set())
-    counts = column == table.counted
-    return Use(counts, tuple(sorted(reads)), not reads, tuple(sorted(decided)), entity=entity)
+    name = "" if column == table.counted else folded(column)
+    return Use(name, tuple(sorted(reads)), not reads, tuple(sorted(decided)), entity=entity)
 
 
-def _quantiles_column(name: str, policy: RecordPolicy, pure: RecordPolicy) -> ColumnPolicy:
+def _quantiles_column(name: str, policy: RecordPolicy, pure: RecordPolicy, use: Use) -> ColumnPolicy:
     return ColumnPolicy(
-        name, policy.column(None), pure.column(None), None, Fraction(1), single=True, on_grid=None, use=Use()
+        name, policy.column(None), pure.column(None), None, Fraction(1), single=True, on_grid=None, use=use
     )
 
 
@@ -217,9 +223,9 @@ def column_uses(facts: Facts, table: str | None = None) -> dict[str, Use]:
     """Return how values enter each column of a table, or of all drawn tables, by the facts of a release."""
     tables = facts.drawn if table is None else (table,)
     return {
-        name: Use.of({"decided_by": facts.tables[one].decided_by}, column.to_dict(), facts.protect is not None)
+        name: Use.of(facts.tables[one].to_dict(), name, facts.protect is not None)
         for one in tables
-        for name, column in facts.tables[one].columns.items()
+        for name in facts.tables[one].columns
     }
 
 
@@ -245,7 +251,8 @@ def table_columns(release: "Release") -> dict[str, tuple[ColumnPolicy, ...]]:
         found[name] = released_columns(policy, facts, name)
         if facts.tables[name].quantiles is not None:
             pure = RecordPolicy.from_dict(facts.tables[name].pure_policy or facts.pure_policy or ())
-            found[name] = (_quantiles_column(name, policy, pure),)
+            use = Use.of(facts.tables[name].to_dict(), None, facts.protect is not None)
+            found[name] = (_quantiles_column(name, policy, pure, use),)
     return found
 
 
@@ -279,7 +286,8 @@ def explain_columns(columns: Sequence[ColumnPolicy], size: RecordSize, times: fl
     The values of all these columns may change within a band with the factor `times`.
     """
     found = [loss for column in columns if (loss := column.at(size)) is not None]
-    band = Band.of(times, [column.name for column in columns if not column.single])
+    uses = [column.use for column in columns if column.use is not None]
+    band = Band.of(times, summed_or_ranked(uses), uses)
     values = [column.between(size, band) for column in columns]
     return explain(found, values) if len(found) == len(columns) else None
 

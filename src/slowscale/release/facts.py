@@ -19,6 +19,8 @@ import pyarrow.csv
 import pyarrow.parquet
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from slowscale.accounting.bands import Use
+from slowscale.accounting.record import ANY
 from slowscale.core.errors import EngineError, ParameterError
 from slowscale.core.files import Writers, check_output_path
 from slowscale.policy.bounded import BAND
@@ -181,6 +183,8 @@ class QuantilesFacts(_Facts):
         holds.
     nulls
         How missing values were treated.
+    reads
+        The stored columns that a derived column is computed from; None for a stored column.
     """
 
     column: str
@@ -191,6 +195,7 @@ class QuantilesFacts(_Facts):
     loss: float
     level: Annotated[float, Field(gt=0, lt=1)]
     nulls: str
+    reads: Texts | None = None
 
     @model_validator(mode="after")
     def _check_rates(self) -> "QuantilesFacts":
@@ -261,7 +266,7 @@ class TableFacts(_Facts):
     keys: KeysFacts | None = None
     where: str | None = None
     derived: dict[str, str] = {}
-    decided_by: Texts = ()
+    decided_by: Texts = (ANY,)
     columns: dict[str, ColumnFacts] = {}
     ratios: dict[str, RatioFacts] = {}
     quantiles: QuantilesFacts | None = None
@@ -339,6 +344,16 @@ class Facts(_Facts):
     def columns(self) -> dict[str, ColumnFacts]:
         """The columns of all drawn tables; of a column in several tables, the last one's facts."""
         return {name: column for table in self.drawn for name, column in self.tables[table].columns.items()}
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        """How the values of a record enter each term of the policy: those of the drawn tables, in order."""
+        found: list[Use] = []
+        for name in self.drawn:
+            columns: list[str | None] = list(self.tables[name].columns)
+            described = self.tables[name].to_dict()
+            found += [Use.of(described, column, self.protect is not None) for column in columns or [None]]
+        return tuple(found)
 
     @property
     def derived(self) -> dict[str, str]:

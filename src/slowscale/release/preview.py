@@ -10,7 +10,7 @@ import numpy as np
 
 from slowscale.accounting import RecordPolicy, Spent
 from slowscale.accounting.bands import Use
-from slowscale.accounting.explanation import at_most
+from slowscale.accounting.explanation import NOT_STATED, at_most
 from slowscale.accounting.sizes import RecordSize, SizesLike, assumed_count, read_sizes, sizes_in
 from slowscale.core.arrays import to_numpy
 from slowscale.core.errors import CapError, ParameterError, ScaleWarning, SlowscaleError, band_in_words
@@ -19,6 +19,7 @@ from slowscale.core.numbers import format_number, percent
 from slowscale.mechanisms import AdditiveMechanism, Mechanism
 from slowscale.mechanisms.calibration import CLOSED, notion_in_words
 from slowscale.mechanisms.sum_intervals import sum_half_steps, sum_square_error
+from slowscale.policy.bounded import BAND
 from slowscale.release.bound import BoundQuantiles, BoundRequest, BoundSums
 from slowscale.release.columns import ColumnPolicy, column_policies, example_sums, shown_sizes
 from slowscale.release.quantiles import ranks_in_words
@@ -154,8 +155,9 @@ class Preview:
     protects
         The column that identifies the entity of a record, or None if single records are protected. Losses are then
         those of an entity in one cell of each drawn table.
-    band_policy
-        The loss between a record's values and others within the band; None if none can be stated.
+    band_policy, band
+        The loss between a record's values and others within the band, or None if none can be stated; and the factor of
+        the band.
     """
 
     policy: RecordPolicy
@@ -167,6 +169,7 @@ class Preview:
     accounting: str
     protects: str | None
     band_policy: RecordPolicy | None = None
+    band: float = BAND
 
     @property
     def columns(self) -> tuple[ColumnPolicy, ...]:
@@ -222,10 +225,13 @@ class Preview:
         if len(self.tables) > 1:
             rows += [(f"{table.name} (drawn)", losses[table.name]) for table in drawn]
             rows += [(f"{table.name} (derived)", dict.fromkeys(names, 0.0)) for table in self.tables if not table.drawn]
-        if self.band_policy is not None and self.band_policy.band is not None:
-            within = {one.name: loss for one in self._shown(sizes) if (loss := one.loss(self.band_policy)) is not None}
-            rows.append((f"its value, {band_in_words(self.band_policy.band)} more or less", within))
         cells = [[name, *(at_most(one[size]) if size in one else "" for size in names)] for name, one in rows]
+        near = f"its value, {band_in_words(self.band)} more or less"
+        if self.band_policy is None:
+            cells.append([near, *([NOT_STATED] * len(names))])
+        else:
+            within = {one.name: loss for one in self._shown(sizes) if (loss := one.loss(self.band_policy)) is not None}
+            cells.append([near, *(at_most(within[size]) if size in within else "" for size in names)])
         lines = [f"The loss (PRzCDP) by the size of the {self._noun}:", *aligned([["", *names], *cells])]
         lines += assumed_count(self.protects, self.policy.columns, self._shown(sizes))
         for table in self.tables:
@@ -339,6 +345,7 @@ def preview_of(bound: BoundRequest, refusal: CapError | None, spent: Spent) -> P
         bound.facts.accounting,
         bound.records.protect,
         band,
+        bound.facts.band,
     )
 
 
@@ -357,8 +364,8 @@ def _table_preview(bound: BoundRequest, name: str) -> TablePreview:
     widths = {}
     if isinstance(drawn, BoundSums):
         on_grid = {column: drawn.on_grid(column) for column in drawn.mechanisms}
-        entity, facts = drawn.records.protect is not None, {"decided_by": drawn.decided_by}
-        uses = {column: Use.of(facts, drawn.column_facts(column).to_dict(), entity) for column in drawn.mechanisms}
+        entity, facts = drawn.records.protect is not None, drawn.facts().to_dict()
+        uses = {column: Use.of(facts, column, entity) for column in drawn.mechanisms}
         columns = column_policies(drawn.policy, drawn.mechanisms, drawn.sums.units, on_grid, drawn.accounting, uses)
         for column, mechanism in drawn.mechanisms.items():
             if isinstance(mechanism, AdditiveMechanism):

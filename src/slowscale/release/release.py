@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
 
-from slowscale.accounting import Charge, RecordPolicy
+from slowscale.accounting import RecordPolicy
+from slowscale.accounting.bands import Band, band_policy, summed_or_ranked
 from slowscale.accounting.record import read_policies
 from slowscale.core.errors import EngineError, ParameterError, ParameterTypeError, Place, Shown, SlowscaleError
 from slowscale.core.files import Writers, ensure_dir, write_files
@@ -263,7 +264,9 @@ class Release:
             If no such loss can be stated: a released column is computed from another one and is not a multiple of it,
             or the values of an entity decide its cells.
         """
-        return Charge.from_facts(self.facts.to_dict()).band_policy(self.facts.band if times is None else times)
+        uses = self.facts.uses
+        band = Band.of(self.facts.band if times is None else times, summed_or_ranked(uses), uses)
+        return band_policy(self.policy, uses, band)
 
     def entity(self, cells: Mapping[str, Sequence[Record]]) -> float:
         """Return what an entity with several records may lose, from its totals in the cells of each table.

@@ -587,7 +587,8 @@ def _warn_if_ranks_are_not_capped(accountant: Accountant) -> None:
         missing = f"no cap limits counts (there are caps on {', '.join(caps)})"
         missed, remedy = "the caps do not bound its cost", f'give a cap on "{COUNT}"'
     else:
-        missing, missed = "the ledger has no caps", "nothing bounds in advance the cost of it and of choices by it"
+        known = "no caps on presence" if accountant.band_caps else "no caps"
+        missing, missed = f"the ledger has {known}", "nothing bounds in advance the cost of it and of choices by it"
         remedy = f'give caps on "{COUNT}" and "{ANY}" before the first release'
     warnings.warn(
         f"quantiles are charged like a count, and {missing}. This release is charged, but {missed}, so fix the "

@@ -13,6 +13,7 @@ from slowscale.accounting.bands import Band, Use
 from slowscale.accounting.charge import Charge
 from slowscale.core.errors import ParameterError
 from slowscale.policy import ConstantPolicy
+from slowscale.policy.bounded import BandPolicy
 
 SIZES = np.geomspace(1e-4, 1e12, 97)
 STATES = ss.Keys.cross({"state": ["a", "b"]})
@@ -48,7 +49,7 @@ def kullback(x):
 def charge_of(mechanisms, label=None):
     policy = ss.RecordPolicy(tuple((name, m.tight_policy) for name, m in mechanisms.items()))
     part = {} if label is None else {"by": "state", "labels": (label,), "kind": "text"}
-    return Charge(policy, uses=(Use(decided_by=()),) * len(policy.terms), **part)
+    return Charge(policy, uses=tuple(Use(name, decided_by=()) for name in mechanisms), **part)
 
 
 def sequence_exceeds(seed, caps, account_of=lambda caps, times: Account(band_caps=caps, band=times)):
@@ -253,7 +254,7 @@ def test_a_charge_without_facts_is_counted_as_one_that_moves():
     gaussian = ss.Gaussian(sigma=100).policy
     with pytest.raises(ss.CapError):
         account.charge(Charge(ss.RecordPolicy((("x", gaussian),))))
-    assert Use().within(("x", gaussian), Band.of(1.1, ["x"])).moves
+    assert Use("x").within(("x", gaussian), Band.of(1.1, ["x"], [])).moves
     assert account.charges == []
 
 
@@ -283,3 +284,124 @@ def test_a_cap_of_as_many_releases_has_room_for_them(tmp_path):
             session.sum({"payann": LOG}, keys=STATES)
         with pytest.raises(ss.CapError):
             session.sum({"payann": LOG}, keys=STATES)
+
+
+FRAME = pa.table({"payann": [50, 100, 105, 400], "emp": [1, 2, 3, 4], "firm": ["x", "y", "x", "z"]})
+TEN = ss.Gaussian(sigma=10)
+
+
+def both(value, times=1.1):
+    """Return twice the loss of presence of the larger value: the record leaves one cell and enters another."""
+    return 2 * TEN.policy(times * value)
+
+
+def test_a_derived_column_that_decides_its_own_filter_moves_the_record():
+    session = ss.Session(FRAME)
+    quarter = session.sum({"quarter": TEN}, derive={"quarter": "payann / 4"}, where="quarter >= 25")
+    assert quarter.band_policy()({"quarter": 25}) == pytest.approx(both(25), rel=1e-6)
+    other = session.sum({"x": TEN}, derive={"x": "payann - 1000"}, where="payann >= 100")
+    assert other.band_policy()({"x": 100}) == pytest.approx(both(100), rel=1e-6)
+    with refused(ParameterError, code="no-band"):
+        session.sum({"a": TEN, "b": TEN}, derive={"a": "payann / 4", "b": "a * a"}).band_policy()
+    with refused(ParameterError, code="no-band"):
+        firms = ss.Session(FRAME, protect="firm")
+        firms.sum({"quarter": TEN}, derive={"quarter": "payann / 4"}, where="quarter >= 25").band_policy()
+
+
+def test_a_renamed_column_is_followed_to_the_stored_one():
+    ibis = pytest.importorskip("ibis")
+    renamed = ibis.memtable(FRAME.to_pandas()).rename(pay="payann")
+    release = ss.Session(renamed).sum({"pay": TEN}, where="pay >= 100")
+    assert release.band_policy()({"pay": 100}) == pytest.approx(both(100), rel=1e-6)
+
+
+def test_releases_of_derived_and_stored_columns_are_seen_together(tmp_path):
+    with ss.Ledger(tmp_path / "x.ledger") as ledger:
+        session = ss.Session(FRAME, ledger)
+        session.sum({"quarter": TEN}, derive={"quarter": "payann / 4"})
+        session.count(mechanism=TEN, where="payann >= 100")
+        expected = TEN.policy(0.1 * 25) + 2 * TEN.policy(1)
+        assert session.spent.band_policy()({"quarter": 25}) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_refusal_or_a_check_does_not_change_what_is_refused_later(tmp_path):
+    classes = ss.Keys.cross({"size": ["big", "small"]})
+    derive = {"size": "CASE WHEN payann >= 100 THEN 'big' ELSE 'small' END"}
+    log = ss.Log(sigma=0.5, a=500)
+    with ss.Ledger(tmp_path / "x.ledger", band_caps={"*": 2}) as ledger:
+        session = ss.Session(FRAME, ledger)
+        session.sum({"emp": ss.Log(sigma=0.5, a=1)}, keys=classes, derive=derive)
+        for _ in range(3):
+            with refused(ss.CapError):
+                session.sum({"payann": log})
+        assert ledger.spent.releases == 1
+
+
+@pytest.mark.filterwarnings("ignore::slowscale.CapWarning")
+def test_other_numbers_that_tell_a_capped_value_need_a_band_cap(tmp_path):
+    cells = ss.Keys.cross({"emp": list(range(1, 5))})
+    with ss.Ledger(tmp_path / "x.ledger", band_caps={"emp": 0.1}) as ledger:
+        session = ss.Session(FRAME, ledger)
+        for ask in (
+            lambda: session.count(mechanism=ss.Gaussian(sigma=0.01), keys=cells),
+            lambda: session.sum({"payann": ss.Gaussian(sigma=0.01)}, keys=cells),
+            lambda: session.quantiles("emp", at=[0.5], grid=[1, 2, 3], loss=0.1),
+        ):
+            with refused(ParameterError, code="no-cap"):
+                ask()
+        session.sum({"payann": ss.Gaussian(sigma=0.01)})  # it does not depend on the number of employees
+        assert ledger.spent.releases == 1
+
+
+def test_a_ranked_column_is_among_the_values_that_change():
+    request = ss.Request(
+        {
+            "sizes": ss.Quantiles("payann", at=[0.5], grid=[1, 10, 100, 1000], loss=0.01),
+            "cells": ss.Sums({"emp": TEN}, where="payann >= 100"),
+        }
+    )
+    release = ss.Session(FRAME).release(request)
+    assert release.band_policy()({"emp": 10}) == pytest.approx(4 * 0.01 + both(10), rel=1e-6)
+
+
+def test_a_label_that_may_change_does_not_tell_the_part():
+    session = ss.Session(FRAME)
+    session.sum({"payann": TEN}, keys=ss.Keys.cross({"emp": [1]}), partition="emp")
+    session.sum({"payann": ss.Gaussian(sigma=1)}, keys=ss.Keys.cross({"emp": [2]}), partition="emp")
+    session.sum({"emp": ss.Gaussian(sigma=1)})
+    band = session.spent.band_policy(2.0)
+    assert min(band({"payann": 100, "emp": label}) for label in (1, 2)) > 50 + 20_000
+
+
+def test_unknown_uses_state_no_more_than_is_known():
+    root = ss.Transformation(np.sqrt, np.square, sigma=1, a=0, estimator="median")
+    session = ss.Session(FRAME)
+    release = session.sum({"payann": TEN, "x": root}, derive={"x": "payann + 7"})
+    for source in (release, session.spent):
+        with refused(ParameterError, code="no-band"):
+            source.band_policy()
+    alone = session.sum({"payann": root})
+    assert alone.band_policy()({"payann": 100}) == pytest.approx(root.band_policy(times=1.1)(100))
+    charge = Charge(ss.RecordPolicy((("x", TEN.policy), ("y", TEN.policy))), derived={"y": "x - 1"})
+    with refused(ParameterError, code="no-band"):
+        charge.band_policy()
+
+
+def test_a_band_with_a_grain_is_capped_at_its_largest_loss():
+    """With a grain, a small record may lose more than a larger one."""
+    policy = ss.Log(sigma=0.5, a=1e-3).policy
+    band = BandPolicy(policy, 2.0, grain=1.0)
+    sizes = np.geomspace(1e-3, 1e3, 2001)
+    losses = band(sizes)
+    assert (np.diff(losses) < 0).any()
+    assert (band._rising_loss(sizes) >= np.maximum.accumulate(losses)).all()
+
+
+def test_the_factor_of_a_ledger_is_that_of_its_totals(tmp_path):
+    with ss.Ledger(tmp_path / "x.ledger", band=2.0) as ledger:
+        session = ss.Session(FRAME, ledger)
+        release = session.sum({"payann": TEN})
+        assert release.band_policy()({"payann": 100}) == session.spent.band_policy()({"payann": 100}) == 50
+        assert "100 % larger or smaller" in session.spent.describe()
+        described = release.band_policy().to_dict()
+        assert ss.RecordPolicy.from_dict(described) == release.band_policy()

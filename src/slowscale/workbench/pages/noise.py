@@ -185,11 +185,12 @@ def _chosen(draft: Draft, place: Place, sizes: dict[str, float]) -> tuple[Mechan
     mechanism = mechanism_at(draft, place)
     if mechanism is None:
         return None, []
-    rows, promise, term = [], mechanism.pure_policy, ("", mechanism.tight_policy)
+    use = Use("value", decided_by=())
+    rows, promise, term = [], mechanism.pure_policy, (use.column, mechanism.tight_policy)
     for name, size in sizes.items():
         pure = None if promise is None else float(promise(size))
         loss = Loss(float(mechanism.tight_loss(size)), pure, mechanism, size)
-        value = Loss.between(term, promise, mechanism, Use(decided_by=()), size, Band.of(BAND, [""]))
+        value = Loss.between(term, promise, mechanism, use, size, Band.of(BAND, [use.column], []))
         found = explain([loss], [value])
         words = found.sentences(f"this {name} record")
         rows.append({"name": name, "size": format_number(size), "loss": found.texts["loss"], "words": words})
