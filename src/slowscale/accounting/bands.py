@@ -63,7 +63,7 @@ class Use:
             reads = (ANY,) if column in (table.get("derived") or {}) else ()
         if not all(isinstance(one, str) for one in (column, *reads, *decided_by)):
             raise TypeError("columns must be text")
-        counts = name is not None and facts["kind"] == COUNT
+        counts = name is not None and facts.get("kind") == COUNT
         proportional = not reads or facts.get("proportional") is True
         grain = float(facts.get("grain") or 0.0)
         return Use("" if counts else folded(column), tuple(reads), proportional, decided_by, grain, entity)
