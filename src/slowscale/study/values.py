@@ -1,0 +1,20 @@
+"""Losses between two values of a record whose presence is known (Appendix E): for a pair of values, and in a band."""
+
+from typing import Any
+
+import numpy as np
+
+import slowscale as ss
+from slowscale.core.parameters import Array
+
+BAND = 1.1  # values that differ by 10 %
+
+
+def pair_loss(mechanism: ss.Mechanism, value: float, other: float, *, pure: bool = False) -> float:
+    """Return the loss between two values of a record."""
+    return float(mechanism.bounded_policy(pure=pure)(value, other))
+
+
+def band_loss(mechanism: ss.Mechanism, sizes: Any, times: float = BAND) -> Array:
+    """Return the loss between each size and a value that differs from it by the factor `times`."""
+    return np.asarray(mechanism.bounded_policy(times=times)(np.asarray(sizes, float)))
