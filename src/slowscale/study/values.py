@@ -17,4 +17,4 @@ def pair_loss(mechanism: ss.Mechanism, value: float, other: float, *, pure: bool
 
 def band_loss(mechanism: ss.Mechanism, sizes: Any, times: float = BAND) -> Array:
     """Return the loss between each size and a value that differs from it by the factor `times`."""
-    return np.asarray(mechanism.bounded_policy(times=times)(np.asarray(sizes, float)))
+    return np.asarray(mechanism.band_policy(times=times)(np.asarray(sizes, float)))
