@@ -195,6 +195,12 @@ def printed_mechanisms(attribute: Attribute) -> dict[str, ss.Mechanism]:
     }
 
 
+def mechanisms_with_printed_d(attribute: Attribute) -> dict[str, ss.Mechanism]:
+    """Return the mechanisms with the d of the polylog that the paper prints, which does not follow from its rule."""
+    polylog = NAMES[2]
+    return experiment_mechanisms(attribute) | {polylog: printed_mechanisms(attribute)[polylog]}
+
+
 @dataclass(frozen=True)
 class Parameter:
     """A calibrated parameter beside the printed one."""

@@ -351,12 +351,12 @@ def size_classes(sums: Array) -> tuple[list[SizeClass], Integers]:
 
 
 def affordable(experiment: Experiment) -> Experiment:
-    """Return an experiment with fewer repetitions where some noise needs more than 64 bits, which is slow to draw.
+    """Return an experiment with fewer repetitions where some noise needs more bits than floats have, which is slow.
 
     The noise is then so large that nobody would publish the results, and rough errors say enough.
     """
     low, high = experiment.mechanism.prediction_interval(float(experiment.sums.max()), 1 - 1e-7)
-    slow = not (high - low) / float(experiment.unit) < 2.0**62
+    slow = not (high - low) * experiment.unit.denominator < 2.0**54
     return replace(experiment, repetitions=-(-experiment.repetitions // 20)) if slow else experiment
 
 

@@ -1,7 +1,7 @@
 """Carries out a study: experiments, claims, figures, tables and the page, in one folder."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from math import isfinite
@@ -15,22 +15,21 @@ from markupsafe import Markup
 
 from slowscale.core.errors import ParameterError
 from slowscale.core.files import write_files
-from slowscale.core.numbers import format_number, power_of_ten
+from slowscale.core.numbers import format_number
 from slowscale.publish.charts import tools
 from slowscale.publish.report.pages import Row, render
 from slowscale.study import figures, tables
 from slowscale.study.attributes import (
     PRINTED_SUMMARIES,
     Attribute,
+    mechanisms_with_printed_d,
     paper_attributes,
     parameter_table,
-    printed_mechanisms,
 )
 from slowscale.study.claims import Claim, Finding, Verdict, check_claims, is_given, percent
 from slowscale.study.experiments import (
     AS_ACCURATE,
     CLIPPED_BY_SIZE,
-    HIGHEST,
     Gains,
     Store,
     Subject,
@@ -58,8 +57,8 @@ PAPER_FIGURES = {
     "variances": "Figure 11 (variance_comparison_sqrt)",
     "neighbour-policies": "Figure 12 (pl_metricDP)",
 }
-LARGEST_ERROR = 1e6  # 100 million %: charts do not show larger ones
-PRINTED = "-printed"  # ends the names of figures with the printed parameters
+LARGEST_ERROR = 1e4  # 1 million %: larger ones are not shown
+PRINTED = "-printed-d"  # ends the names of figures with the d of the polylog that the paper prints
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class Study:
     subjects: list[Subject]
     claims: list[tuple[Claim, Finding]]
     page: Path
-    printed: list[Subject]  # the paper's attributes with the printed parameters
+    printed: list[Subject]  # the paper's attributes with the printed d of the polylog
 
 
 def run_study(
@@ -110,12 +109,14 @@ def run_study(
         studied = list(attributes or paper_attributes())
         plans = [plan_experiments(one, repetitions, list(dict.fromkeys(losses))) for one in studied]
         others = [
-            plan_experiments(one, repetitions, (), printed_mechanisms(one)) for one in studied if one.source != "given"
+            plan_experiments(one, repetitions, (), mechanisms_with_printed_d(one))
+            for one in studied
+            if one.source != "given"
         ]
         with progress(sum(plan.draws for plan in (*plans, *others))) as advance:
             subjects, printed = ([carry_out(plan, store, advance) for plan in some] for some in (plans, others))
         found = check_claims(subjects)
-        changed = changed_verdicts(found, check_claims(printed)) if printed else []
+        changed = changed_findings(found, check_claims(printed)) if printed else []
         output.remove_earlier()
         for name, table in tables.listed(subjects, found).items():
             output.write_csv(name, table)
@@ -132,14 +133,14 @@ def run_study(
     return Study(subjects, found, output.page, printed)
 
 
-def changed_verdicts(
+def changed_findings(
     found: Sequence[tuple[Claim, Finding]], printed: Sequence[tuple[Claim, Finding]]
 ) -> list[tuple[Claim, Finding, Finding]]:
-    """Return the claims with another verdict if the mechanisms have the parameters that the paper prints."""
+    """Return the claims about the results of the experiments that the printed d changes, with both findings."""
     return [
         (claim, one, two)
         for (claim, one), (_, two) in zip(found, printed, strict=True)
-        if one.verdict != two.verdict and "not measured" not in (one.verdict, two.verdict)
+        if claim.place.startswith("6.4") and one.measured != two.measured
     ]
 
 
@@ -168,7 +169,7 @@ class Drawing:
 def paper_figure(name: str) -> str:
     """Return which figure of the paper a drawing is."""
     known = PAPER_FIGURES.get(name.removesuffix(PRINTED), "")
-    parameters = ", with the printed parameters" if name.endswith(PRINTED) else ""
+    parameters = ", with the printed d" if name.endswith(PRINTED) else ""
     return f"{known} of the paper{parameters}." if known else ""
 
 
@@ -180,7 +181,7 @@ def named_caption(name: str, caption: str) -> str:
 def drawings(subjects: Sequence[Subject], printed: Sequence[Subject] = ()) -> Iterator[Drawing]:
     """Yield all figures: those about the data, and, on the paper's data, those that follow from formulas.
 
-    `printed` are the subjects with the parameters that the paper prints.
+    `printed` are the subjects with the d of the polylog that the paper prints.
     """
     units = {subject.name: subject.attribute.unit_words for subject in subjects}
     skewed = [subject for subject in subjects if subject.attribute.source != "cattle"]
@@ -191,7 +192,7 @@ def drawings(subjects: Sequence[Subject], printed: Sequence[Subject] = ()) -> It
         text = f"Median relative error by the sum of the cell, if the largest record loses {format_number(loss)}."
         note = f"The largest record loses {format_number(loss)} under every mechanism."
         shown = lines.filter(pc.less(lines["median_error"], LARGEST_ERROR))
-        note += " Errors above 100 million % are not shown." * (len(shown) < len(lines))
+        note += " Errors above 1 million % are not shown." * (len(shown) < len(lines))
         chart = figures.gains(shown, units=units, note=note)
         yield Drawing(f"gains-{loss:g}", "gains", text, {"": table}, chart)
     if skewed:
@@ -308,7 +309,7 @@ def _page(
         changed=[[claim.place, claim.text, two.measured, one.verdict, two.verdict] for claim, one, two in changed],
         formulas=[[one.name, one.function, one.variance, one.policy, f"{one.difference:.0e}"] for one in SUMMARY],
         value_formulas=[[one.name, one.function, one.added, one.multiplied, one.compared] for one in VALUE_SUMMARY],
-        values=[_value_table(subject, subject.gains[-1]) for subject in subjects if subject.gains],
+        values=[_value_table(subject, gains) for subject in subjects for gains in subject.gains],
         gains=[_gain_table(subject, gains) for subject in subjects for gains in subject.gains],
         summary_heads=["Attribute", *subjects[0].attribute.summary],
         summaries=summaries,
@@ -331,53 +332,45 @@ def _by_section(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     return list(found.items())
 
 
-def error_text(error: float) -> str:
-    """Write a relative error; the largest ones are not measured."""
-    return percent(error) if error < 10.0**HIGHEST / 2 else f"more than {power_of_ten(HIGHEST + 2)} %"
-
-
 def _gain_table(subject: Subject, found: Gains) -> dict[str, object]:
+    def errors(medians: Iterable[float]) -> list[str]:
+        return [percent(one) if one < LARGEST_ERROR else "> 1 million %" for one in medians]
+
     rows: list[Row] = []
     for one in found.contenders:
-        bias = percent(one.total_bias) if one.total_bias else "0"
-        median, hidden, largest, band = tables.contender_losses(one)
-        losses = format_number(median), percent(hidden), format_number(largest), format_number(band)
+        bias = "0" if one.total_bias == 0 else percent(one.total_bias) if isfinite(one.total_bias) else "∞"
         name = f"{one.name} ({one.note})" if one.note else one.name
-        rows.append(
-            [name, *map(error_text, found.medians[one.name]), bias if isfinite(one.total_bias) else "∞", *losses]
-        )
-    rows.append([CLIPPED_BY_SIZE, *map(percent, found.clipped_by_size), "not one release", "", "", "", ""])
+        losses = format_number(one.median_loss), format_number(one.largest_loss)
+        rows.append([name, *errors(found.medians[one.name]), bias, *losses])
+    rows.append([CLIPPED_BY_SIZE, *errors(found.clipped_by_size), "not one release", "", ""])
     sizes = (f"{one.label} ({one.cells:,} cell{'s' * (one.cells > 1)})" for one in found.classes)
-    heads = "Loss of the median record", "Records with a loss of at most 1", "Loss of the largest record"
     return {
         "title": f"{subject.name}: median relative error by the sum of the cell.",
         "note": f"The largest record ({format_number(subject.attribute.largest)}) loses {format_number(found.loss)} "
         f"under every mechanism except the last one. {found.verdict}",
-        "heads": ["Mechanism", *sizes, "Bias of the total", *heads, "… if its value changes by 10 %"],
+        "heads": ["Mechanism", *sizes, "Bias of the total", "Loss of the median record", "… the largest record"],
         "rows": rows,
     }
 
 
 def _value_table(subject: Subject, found: Gains) -> dict[str, object]:
-    table = tables.value_losses(subject, found).to_pylist()
-    names = list(dict.fromkeys(row["mechanism"] for row in table))
-    sizes = {row["record"]: row["size"] for row in table}
+    losses: dict[str, list[str]] = {}
+    sizes: dict[str, float] = {}
+    for row in tables.value_losses(subject, found).to_pylist():
+        sizes[row["record"]] = row["size"]
+        losses.setdefault(row["mechanism"], []).append(
+            f"{format_number(row['presence'])} / {format_number(row['band'])}"
+        )
     return {
         "title": f"{subject.name}: losses by presence / between two values that differ by 10 %.",
         "note": f"The presence of the largest record loses {format_number(found.loss)} under every mechanism except "
         "the last one.",
-        "heads": ["Mechanism", *(f"{record} ({format_number(size)})" for record, size in sizes.items())],
-        "rows": [
-            [
-                name,
-                *(
-                    f"{format_number(row['presence'])} / {format_number(row['band'])}"
-                    for row in table
-                    if row["mechanism"] == name
-                ),
-            ]
-            for name in names
+        "heads": [
+            "Mechanism",
+            *(f"{record} ({format_number(size)})" for record, size in sizes.items()),
+            "Records with a loss of at most 1",
         ],
+        "rows": [[one.name, *losses[one.name], percent(one.share_at_most_one)] for one in found.contenders],
     }
 
 

@@ -19,7 +19,6 @@ from slowscale.study.experiments import (
     MATCHED,
     PERCENTILES,
     ROOT_LAPLACE,
-    Contender,
     Gains,
     Subject,
     last_ahead,
@@ -236,20 +235,12 @@ def gains(subject: Subject, found: Gains) -> pa.Table:
     columns = ("attribute", "loss", "cells", "cells_order", "number_of_cells")
     same = (subject.name, found.loss, labels, np.arange(len(labels)), cells)
     return _long(
-        (*columns, "mechanism", "median_error", "total_bias", *LOSS_COLUMNS),
+        (*columns, "mechanism", "median_error", "total_bias", "median_record_loss", "largest_record_loss"),
         (
-            (*same, one.name, found.medians[one.name], one.total_bias, *contender_losses(one))
+            (*same, one.name, found.medians[one.name], one.total_bias, one.median_loss, one.largest_loss)
             for one in found.contenders
         ),
     )
-
-
-LOSS_COLUMNS = ("median_record_loss", "share_of_losses_at_most_1", "largest_record_loss", "largest_band_loss")
-
-
-def contender_losses(one: Contender) -> tuple[float, ...]:
-    """Return the losses in the columns `LOSS_COLUMNS`."""
-    return one.median_loss, one.share_at_most_one, one.largest_loss, one.band_loss(one.attribute.largest)
 
 
 VALUE_SIZES = {"p10": 0.1, "median": 0.5, "p90": 0.9, "p99": 0.99, "largest": 1.0}
