@@ -13,7 +13,7 @@ from slowscale.study.claims import Finding, Subjects, claim, judged, percent
 HALF = GeneralizedGaussianNoise(sigma=1, p=0.5)
 CASES = [(1.5, 0.8, 2.0), (2.0, 1.0, math.e), (3.0, 0.5, 8.0), (1.0, 6.0, 1.5)]  # p, d, a
 TERMS = 150  # of a series
-Z = np.array([0.05, 1.0, 7.0])
+AT = np.array([0.05, 1.0, 7.0])
 
 
 def fox_wright(p: float, d: float, x: float, c: float, *, upper: bool) -> float:
@@ -83,7 +83,8 @@ def _(_: Subjects) -> Finding:
 def _(_: Subjects) -> Finding:
     """The density of this noise is exp(−√(|z|/σ))/(4σ·Γ(1/p))."""
     return Finding(
-        judged([np.allclose(HALF.pdf(Z), np.exp(-np.sqrt(Z)) / (4 * gamma(2)), rtol=1e-12)]), "At three places."
+        judged([np.allclose(HALF.pdf(AT), np.exp(-np.sqrt(AT)) / (4 * gamma(2)), rtol=1e-12)]),
+        "At three places.",
     )
 
 
@@ -111,7 +112,7 @@ def _(_: Subjects) -> Finding:
     agree = []
     for p, d, a in CASES:
         scale = p * d ** (1 / p) / (2 * fox_wright(p, d, a, d ** (-1 / p), upper=True))
-        agree.append(np.allclose(polylog(p, d, a).pdf(Z), scale * np.exp(-d * np.log(Z + a) ** p), rtol=1e-9))
+        agree.append(np.allclose(polylog(p, d, a).pdf(AT), scale * np.exp(-d * np.log(AT + a) ** p), rtol=1e-9))
     return Finding(judged(agree), f"{TERMS} terms agree with quadrature in {sum(agree)} of {len(agree)} cases.")
 
 
@@ -175,9 +176,9 @@ def _(_: Subjects) -> Finding:
     agree = []
     for p, d, a in CASES:
         c = d ** (-1 / p)
-        lower = [fox_wright(p, d, x, c, upper=False) for x in (a, *(Z + a))]
+        lower = [fox_wright(p, d, x, c, upper=False) for x in (a, *(AT + a))]
         found = 0.5 + (np.array(lower[1:]) - lower[0]) / (2 * fox_wright(p, d, a, c, upper=True))
-        agree.append(np.allclose(found, polylog(p, d, a).cdf(Z), rtol=1e-9))
+        agree.append(np.allclose(found, polylog(p, d, a).cdf(AT), rtol=1e-9))
     return Finding(judged(agree), f"{TERMS} terms agree with quadrature in {sum(agree)} of {len(agree)} cases.")
 
 

@@ -10,14 +10,19 @@ from slowscale.study.claims import LOG, POLYLOG, Finding, Subjects, claim, each,
 from slowscale.study.printed_tables import VALUE_SUMMARY
 from slowscale.study.values import band_loss, pair_loss
 
-TRANSFORMATIONS = (ss.Root(k=2, sigma=1, a=1), ss.Root(k=4, sigma=0.5), ss.Root(k=3, sigma=1), ss.Log(sigma=1, a=3))
-ADDITIVE: tuple[AdditiveMechanism, ...] = (
+TRIED_TRANSFORMATIONS = (
+    ss.Root(k=2, sigma=1, a=1),
+    ss.Root(k=4, sigma=0.5),
+    ss.Root(k=3, sigma=1),
+    ss.Log(sigma=1, a=3),
+)
+TRIED_NOISES: tuple[AdditiveMechanism, ...] = (
     ss.GeneralizedGaussian(sigma=2, p=0.5),
     ss.ExponentialPolylog(d=1, sigma=2, p=2),
 )
 PAIRS = [(r, other) for r in (0.0, 1.0, 60.0, 1e6) for other in (0.0, 0.7, 66.0, 1.1e6) if r != other]
-STEPS = (0.5, 20.0, 1e5)
-FACTORS = (0.2, 0.9, 1.1, 5.0)
+CHANGES = (0.5, 20.0, 1e5)
+RATIOS = (0.2, 0.9, 1.1, 5.0)
 GLOBAL_SUMS = "E.1 Global sums"
 
 
@@ -29,7 +34,7 @@ def _(_: Subjects) -> Finding:
     rest = np.concatenate([[0.0], np.geomspace(1e-3, 1e9, 200)])
     highest = [
         np.max((m.transform(rest + r) - m.transform(rest + other)) ** 2 / (2 * m.sigma**2)) / pair_loss(m, r, other)
-        for m in TRANSFORMATIONS
+        for m in TRIED_TRANSFORMATIONS
         for r, other in PAIRS
     ]
     return Finding(
@@ -45,7 +50,7 @@ def _(_: Subjects) -> Finding:
     z = np.concatenate([-z[:0:-1], z])
     highest = [
         np.max(np.abs(m.noise.logpdf(z) - m.noise.logpdf(z + other - r))) / pair_loss(m, r, other, pure=True)
-        for m in ADDITIVE
+        for m in TRIED_NOISES
         for r, other in PAIRS
     ]
     return Finding(
@@ -59,7 +64,7 @@ def _(_: Subjects) -> Finding:
     """A pure loss of P between r and r′ implies a PRzCDP loss of P·tanh(P/2)."""
     pairs = [
         (pair_loss(m, r, other, pure=True), m.tight_loss(abs(r - other)))
-        for m in ADDITIVE
+        for m in TRIED_NOISES
         for r, other in ((0.0, 0.7), (1.0, 66.0))
     ]
     shares = [tight / (pure * np.tanh(pure / 2)) for pure, tight in pairs]
@@ -76,8 +81,8 @@ def _(_: Subjects) -> Finding:
     |δ|^(2k)/(2σ²).
     """
     kept = []
-    for m in TRANSFORMATIONS:
-        for step in STEPS:
+    for m in TRIED_TRANSFORMATIONS:
+        for step in CHANGES:
             general = m.policy(step)
             power = step ** (2 / m.k) / (2 * m.sigma**2) if isinstance(m, ss.Root) else general
             losses = [pair_loss(m, r, r + step) for r in (0.0, 1.0, 60.0, 1e6)]
@@ -90,9 +95,9 @@ def _(_: Subjects) -> Finding:
 def _(_: Subjects) -> Finding:
     """Between r and δ·r, a power loses at most ((1 − δ^k)·r^k)²/(2σ²), and the log at most ln(δ)²/(2σ²)."""
     kept = []
-    for m in TRANSFORMATIONS:
+    for m in TRIED_TRANSFORMATIONS:
         for r in (1.0, 60.0, 1e6):
-            for times in FACTORS:
+            for times in RATIOS:
                 if isinstance(m, ss.Root):
                     bound = ((1 - times ** (1 / m.k)) * r ** (1 / m.k)) ** 2 / (2 * m.sigma**2)
                 else:

@@ -181,7 +181,7 @@ class Store:
 
 
 MATCHED = "exponential polylog 2, scale matched"
-TIGHT = "exponential polylog 2, tight losses"  # of the matched scale
+TIGHT_POLYLOG = "exponential polylog 2, tight losses"  # of the matched scale
 ROOT_LAPLACE, LOG_LAPLACE = "fourth root, Laplace noise", "log, Laplace noise"
 AS_ACCURATE = "Gaussian, same accuracy"
 CLIPPED = "clipped Gaussian"
@@ -221,14 +221,14 @@ class Contender:
 
     def band_loss(self, size: float) -> float:
         """Return the loss of a record between its value and one that differs by 10 %."""
-        if self.threshold == math.inf and self.name != TIGHT:
+        if self.threshold == math.inf and self.name != TIGHT_POLYLOG:
             return float(band_loss(self.mechanism, size))
         # The loss of additive noise depends on the difference of the values only.
         low, middle, high = (min(one, self.threshold) for one in (size / BAND, size, size * BAND))
         return self._policy(max(middle - low, high - middle))
 
     def _policy(self, size: float) -> float:
-        return float((self.mechanism.tight_loss if self.name == TIGHT else self.mechanism.policy)(size))
+        return float((self.mechanism.tight_loss if self.name == TIGHT_POLYLOG else self.mechanism.policy)(size))
 
     @property
     def median_loss(self) -> float:
@@ -263,7 +263,7 @@ def contenders(attribute: Attribute, loss: float) -> list[Contender]:
         same_losses = (loss, at, tight.tight_loss(middle), middle)
         named: dict[str, ss.Mechanism] = {
             MATCHED: ss.ExponentialPolylog.calibrate(**target, sigma=middle, p=2),
-            TIGHT: tight,
+            TIGHT_POLYLOG: tight,
             "exponential polylog 2": ss.ExponentialPolylog.calibrate(**target, p=2),
             "generalized Gaussian 1/2": ss.GeneralizedGaussian.calibrate(**target, p=0.5),
             "fourth root": ss.Root.calibrate(loss=loss, at=at, k=4),
@@ -275,7 +275,7 @@ def contenders(attribute: Attribute, loss: float) -> list[Contender]:
         }
         as_accurate = ss.Gaussian.calibrate(interval=tight.prediction_interval(0.0, 0.5)[1], level=0.5)
     matched = f"σ = {format_number(middle)}, the median record"
-    notes = {MATCHED: matched, TIGHT: matched, "exponential polylog 2": "σ = 1"}
+    notes = {MATCHED: matched, TIGHT_POLYLOG: matched, "exponential polylog 2": "σ = 1"}
     for name in (ROOT_LAPLACE, LOG_LAPLACE):
         notes[name] = f"a = {format_number(named[name].to_dict()['a'])}"
     found = [Contender(name, m, attribute, note=notes.get(name, "")) for name, m in named.items()]
@@ -455,7 +455,7 @@ class Gains:
     @property
     def verdict(self) -> str:
         """Whether slow scaling pays: in which size classes it has a smaller error than what is usual."""
-        ahead = self.medians[TIGHT] < np.minimum(self.medians["Gaussian"], self.medians[CLIPPED])
+        ahead = self.medians[TIGHT_POLYLOG] < np.minimum(self.medians["Gaussian"], self.medians[CLIPPED])
         words = "the matched polylog with tight losses has a smaller error than Gaussian noise and than clipping"
         if not ahead.any():
             return f"Slow scaling does not pay here: in no size class {words}."

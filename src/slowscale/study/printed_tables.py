@@ -19,13 +19,13 @@ from slowscale.study.values import pair_loss
 
 S, A, D, P = 0.6, 2.0, 0.4, 0.7  # σ, a, d and p at which formulas are compared
 POLYLOG_A = 3.0
-SUMS, SIZES = np.array([0.0, 50.0, 1e6]), np.array([0.1, 7.0, 1e6])
-RECORDS, STEPS, FACTORS = (1.0, 100.0, 1e4), (-0.5, 3.0, 1e3), (0.5, 0.9, 1.1, 2.0)
+TRIED_SUMS, TRIED_SIZES = np.array([0.0, 50.0, 1e6]), np.array([0.1, 7.0, 1e6])
+RECORDS, TRIED_STEPS, TRIED_FACTORS = (1.0, 100.0, 1e4), (-0.5, 3.0, 1e3), (0.5, 0.9, 1.1, 2.0)
 
 SQUARE, FOURTH, SIXTH = (ss.Root(k=k, sigma=S, a=A) for k in (2, 4, 6))
-LOG = ss.Log(sigma=S, a=A)
+LN = ss.Log(sigma=S, a=A)
 GENERALIZED = ss.GeneralizedGaussian(sigma=S, p=P)
-POLYLOG = ss.ExponentialPolylog(d=D, sigma=S, a=POLYLOG_A, p=2)
+POLYLOG_2 = ss.ExponentialPolylog(d=D, sigma=S, a=POLYLOG_A, p=2)
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,12 @@ def polylog_variance(d: float, sigma: float, a: float) -> float:
     return sigma**2 * first / upper(0.5) + a**2 * sigma**2
 
 
-ESTIMATORS = (
+UNBIASED_ESTIMATORS = (
     Estimator(ss.Root(k=1, sigma=S, a=A), lambda x: x - A, lambda _: S**2),
     Estimator(SQUARE, lambda x: x**2 - S**2 - A, square_variance),
     Estimator(FOURTH, lambda x: x**4 - 6 * x**2 * S**2 + 3 * S**4 - A, fourth_variance),
     Estimator(SIXTH, lambda x: hermite(6, x) - A, lambda q: root_variance(6, q)),
-    Estimator(LOG, lambda x: np.exp(x - S**2 / 2) - A, log_variance),
+    Estimator(LN, lambda x: np.exp(x - S**2 / 2) - A, log_variance),
 )
 
 
@@ -101,8 +101,8 @@ class Summary:
     def difference(self) -> float:
         """The largest relative difference from the library."""
         policy = self.mechanism.pure_policy or self.mechanism.policy
-        pairs = [(self.variance_at(q), self.mechanism.variance(q)) for q in SUMS]
-        pairs += [(self.policy_at(x), policy(x)) for x in SIZES]
+        pairs = [(self.variance_at(q), self.mechanism.variance(q)) for q in TRIED_SUMS]
+        pairs += [(self.policy_at(x), policy(x)) for x in TRIED_SIZES]
         return max(float(abs(printed / found - 1)) for printed, found in pairs)
 
 
@@ -127,7 +127,7 @@ SUMMARY = (
     ),
     Summary(
         "log", "ln x", "(exp(σ²) − 1)·(q + a)²", "(ln(Δ + a) − ln a)²/(2σ²)",
-        LOG, log_variance, lambda x: math.log((x + A) / A) ** 2 / (2 * S**2),
+        LN, log_variance, lambda x: math.log((x + A) / A) ** 2 / (2 * S**2),
     ),
     Summary(
         "generalized Gaussian", "−(|z|/σ)^p", "σ²·Γ(3/p)/Γ(1/p)", "(Δ/σ)^p",
@@ -137,7 +137,7 @@ SUMMARY = (
         "exponential polylog (p = 2)", "−d·ln(|z|/σ + a)²",
         "σ²·(exp(2/d)·(1 − κ(a, 3/2)) − 2a·exp(3/(4d))·(1 − κ(a, 1)))/(1 − κ(a, ½)) + a²σ²",
         "d·(ln(Δ/σ + a)² − ln(a)²)",
-        POLYLOG, lambda _: polylog_variance(D, S, POLYLOG_A),
+        POLYLOG_2, lambda _: polylog_variance(D, S, POLYLOG_A),
         lambda x: D * (math.log(x / S + POLYLOG_A) ** 2 - math.log(POLYLOG_A) ** 2),
     ),
 )  # fmt: skip
@@ -168,8 +168,8 @@ class ValueSummary:
             return printed / pair_loss(self.mechanism, r, other, pure=self.pure)
 
         return (
-            [ratio(self.added_at(r, step), r, r + step) for r in RECORDS for step in STEPS],
-            [ratio(self.multiplied_at(r, times), r, times * r) for r in RECORDS for times in FACTORS],
+            [ratio(self.added_at(r, step), r, r + step) for r in RECORDS for step in TRIED_STEPS],
+            [ratio(self.multiplied_at(r, times), r, times * r) for r in RECORDS for times in TRIED_FACTORS],
         )
 
     @property
@@ -220,7 +220,7 @@ VALUE_SUMMARY = (
     ValueSummary("square root*", "√(q + a)", "|δ|/(2σ²)", "(1 − √δ)²·r/(2σ²)", SQUARE, *_power(1 / 2), loose=True),
     ValueSummary("fourth root*", "⁴√(q + a)", "√|δ|/(2σ²)", "(1 − ⁴√δ)²·√r/(2σ²)", FOURTH, *_power(1 / 4), loose=True),
     ValueSummary(
-        "log*", "ln(q + a)", "(ln(|δ| + a) − ln a)²/(2σ²)", "ln(δ)²/(2σ²)", LOG, *LOG_BOUNDS, loose=True
+        "log*", "ln(q + a)", "(ln(|δ| + a) − ln a)²/(2σ²)", "ln(δ)²/(2σ²)", LN, *LOG_BOUNDS, loose=True
     ),
     ValueSummary(
         "generic noise (here a polylog with p = 1)", "f(|z|)", "f(0) − f(|δ|)", "f(0) − f(|(1 − δ)·r|)",
@@ -233,6 +233,6 @@ VALUE_SUMMARY = (
     ValueSummary(
         "exponential polylog", "−d·ln(|z|/σ + a)^p",
         "d·(ln(|δ|/σ + a)^p − ln(a)^p)", "d·(ln(|(1 − δ)·r|/σ + a)^p − ln(a)^p)",
-        POLYLOG, *_noise(lambda z: -D * math.log(z / S + POLYLOG_A) ** 2), pure=True,
+        POLYLOG_2, *_noise(lambda z: -D * math.log(z / S + POLYLOG_A) ** 2), pure=True,
     ),
 )  # fmt: skip

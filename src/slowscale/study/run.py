@@ -57,7 +57,7 @@ PAPER_FIGURES = {
     "variances": "Figure 11 (variance_comparison_sqrt)",
     "neighbour-policies": "Figure 12 (pl_metricDP)",
 }
-LARGEST_ERROR = 1e4  # 1 million %: larger ones are not shown
+LARGEST_SHOWN_ERROR = 1e4  # 1 million %: larger ones are not shown
 PRINTED = "-printed-d"  # ends the names of figures with the d of the polylog that the paper prints
 
 
@@ -191,7 +191,7 @@ def drawings(subjects: Sequence[Subject], printed: Sequence[Subject] = ()) -> It
         lines = table.filter(pc.not_equal(table["mechanism"], AS_ACCURATE))  # whose errors are those of another one
         text = f"Median relative error by the sum of the cell, if the largest record loses {format_number(loss)}."
         note = f"The largest record loses {format_number(loss)} under every mechanism."
-        shown = lines.filter(pc.less(lines["median_error"], LARGEST_ERROR))
+        shown = lines.filter(pc.less(lines["median_error"], LARGEST_SHOWN_ERROR))
         note += " Errors above 1 million % are not shown." * (len(shown) < len(lines))
         chart = figures.gains(shown, units=units, note=note)
         yield Drawing(f"gains-{loss:g}", "gains", text, {"": table}, chart)
@@ -334,7 +334,7 @@ def _by_section(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
 
 def _gain_table(subject: Subject, found: Gains) -> dict[str, object]:
     def errors(medians: Iterable[float]) -> list[str]:
-        return [percent(one) if one < LARGEST_ERROR else "> 1 million %" for one in medians]
+        return [percent(one) if one < LARGEST_SHOWN_ERROR else "> 1 million %" for one in medians]
 
     rows: list[Row] = []
     for one in found.contenders:

@@ -18,7 +18,7 @@ from slowscale.study.experiments import (
     LOG_LAPLACE,
     MATCHED,
     ROOT_LAPLACE,
-    TIGHT,
+    TIGHT_POLYLOG,
     Store,
     carry_out,
     plan_experiments,
@@ -28,6 +28,7 @@ from slowscale.study.run import REPETITIONS
 GAUSS, POWER, POLYLOG, FOURTH, LOG = (
     "Gaussian", "generalized Gaussian 1/2", "exponential polylog 2", "fourth root", "log"
 )  # fmt: skip
+TIGHT = TIGHT_POLYLOG
 LOSSES = {"PAYANN": (1.0, 10.0, 50.0), "Cattle": (1.0, 10.0, 50.0)}
 README_ROWS = {
     "exponential polylog, scale matched to the data": MATCHED,
