@@ -243,7 +243,7 @@ def gains(subject: Subject, found: Gains) -> pa.Table:
     )
 
 
-VALUE_SIZES = {"p10": 0.1, "median": 0.5, "p90": 0.9, "p99": 0.99, "largest": 1.0}
+VALUE_SIZES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "largest": 1.0}
 
 
 def value_losses(subject: Subject, found: Gains) -> pa.Table:

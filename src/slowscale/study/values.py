@@ -6,6 +6,7 @@ import numpy as np
 
 import slowscale as ss
 from slowscale.core.parameters import Array
+from slowscale.mechanisms.additive import AdditiveMechanism
 
 BAND = 1.1  # values that differ by 10 %
 
@@ -16,5 +17,11 @@ def pair_loss(mechanism: ss.Mechanism, value: float, other: float, *, pure: bool
 
 
 def band_loss(mechanism: ss.Mechanism, sizes: Any, times: float = BAND) -> Array:
-    """Return the loss between each size and a value that differs from it by the factor `times`."""
-    return np.asarray(mechanism.band_policy(times=times)(np.asarray(sizes, float)))
+    """Return the largest loss between each size and a value that differs from it by at most the factor `times`.
+
+    Additive noise has the paper's closed form, like its other losses in the study.
+    """
+    sizes = np.asarray(sizes, float)
+    if isinstance(mechanism, AdditiveMechanism):
+        return np.asarray(mechanism.policy((times - 1) * sizes))
+    return np.asarray(mechanism.band_policy(times=times)(sizes))
