@@ -60,6 +60,11 @@ class Attribute:
         return np.add.reduceat(np.minimum(self.values, threshold), self.starts)
 
     @cached_property
+    def distinct(self) -> Array:
+        """The different values of the records, ascending."""
+        return np.unique(self.values)
+
+    @cached_property
     def median(self) -> float:
         """The median of the records."""
         return float(np.median(self.values))
@@ -181,6 +186,21 @@ def experiment_mechanisms(attribute: Attribute) -> dict[str, ss.Mechanism]:
     return {name: found[name] for name in NAMES}
 
 
+def printed_mechanisms(attribute: Attribute) -> dict[str, ss.Mechanism]:
+    """Return the mechanisms with the parameters that the paper prints for one of its attributes."""
+    printed = dict(zip(NAMES, PRINTED_PARAMETERS[attribute.name], strict=True))
+    return {
+        name: ss.Mechanism.from_dict({**mechanism.to_dict(), FREE[name]: printed[name]})
+        for name, mechanism in experiment_mechanisms(attribute).items()
+    }
+
+
+def mechanisms_with_printed_d(attribute: Attribute) -> dict[str, ss.Mechanism]:
+    """Return the mechanisms with the d of the polylog that the paper prints, which does not follow from its rule."""
+    polylog = NAMES[2]
+    return experiment_mechanisms(attribute) | {polylog: printed_mechanisms(attribute)[polylog]}
+
+
 @dataclass(frozen=True)
 class Parameter:
     """A calibrated parameter beside the printed one."""
@@ -206,9 +226,9 @@ def parameter_table(attribute: Attribute, mechanisms: dict[str, ss.Mechanism]) -
     rows: list[Parameter] = []
     if attribute.source == "given":
         return rows
-    for name, printed in zip(NAMES, PRINTED_PARAMETERS[attribute.name], strict=True):
+    for name, as_printed in printed_mechanisms(attribute).items():
         mechanism, free = mechanisms[name], FREE[name]
-        found, as_printed = getattr(mechanism, free), ss.Mechanism.from_dict({**mechanism.to_dict(), free: printed})
+        values = float(getattr(mechanism, free)), float(getattr(as_printed, free))
         stds = mechanism.std(attribute.median), as_printed.std(attribute.median)
-        rows.append(Parameter(attribute.name, name, free, float(found), printed, *stds))
+        rows.append(Parameter(attribute.name, name, free, *values, *stds))
     return rows

@@ -68,6 +68,10 @@ LOOKS: dict[str, Look] = {
     "unit splitting": Look("#6E6E6E", (2, 4), "#666666"),
     "clipped Gaussian": Look("#5A4708", (12, 4, 4, 4), "#5A4708"),
     "exponential polylog 2, scale matched": Look("#332288", (16, 3, 2, 3, 2, 3), "#332288"),
+    "exponential polylog 2, tight losses": Look("#88419D", (3, 3, 9, 3), "#88419D"),
+    "fourth root, Laplace noise": Look("#117733", (1, 3), "#117733"),
+    "log, Laplace noise": Look("#CC3311", (6, 2, 1, 2), "#CC3311"),
+    "Gaussian, same accuracy": Look("#999999", (3, 1), "#6E6E6E"),
     ALL_ADDITIVE: Look("#000000", (6, 4), "#000000"),  # the Gaussian mechanism is one of them
 }
 

@@ -1,8 +1,10 @@
-"""The claims of the paper about its experiments, in our words, each with the place where it is made and a check.
+"""The claims of the paper, in our words, each with the place where it is made and a check.
 
 A claim is the docstring of the function that checks it. The modules `claims_about_*` follow the paper sentence by
-sentence: Section 5 (Figure ep_pdfs), Section 6 (empirical results), Section 7 (conclusion) and Appendix A (analytical
-comparison). "E02" and the like are numbers of known errors in the paper, which docs/paper.md lists.
+sentence: Section 4 (transformations), Section 5 (Figure ep_pdfs), Section 6 (empirical results), Section 7
+(conclusion), and Appendices A (analytical comparison), B and C (transformations), D and F (additive noise) and E
+(values). Definitions and remarks on other work are left out. "E02" and the like are numbers of known errors in the
+paper, which docs/paper.md lists.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -81,7 +83,14 @@ def check_claims(subjects: Subjects) -> list[tuple[Claim, Finding]]:
     claims about both of the paper's data sets are checked, except those with printed numbers.
     """
     # Importing these modules fills the list of claims.
-    from slowscale.study import claims_about_error, claims_about_formulas, claims_about_loss  # noqa: F401
+    from slowscale.study import (  # noqa: F401
+        claims_about_error,
+        claims_about_formulas,
+        claims_about_loss,
+        claims_about_noise,
+        claims_about_transformations,
+        claims_about_values,
+    )
 
     given = is_given(subjects)
     found = []
@@ -100,7 +109,7 @@ def is_given(subjects: Subjects) -> bool:
     return any(subject.attribute.source == "given" for subject in subjects)
 
 
-def judged(conditions: Iterable[bool]) -> Verdict:
+def judged(conditions: Iterable[object]) -> Verdict:
     """Return whether all, some or none of the conditions hold."""
     found = list(conditions)
     return "holds" if all(found) else "holds in part" if any(found) else "does not hold"
@@ -109,6 +118,11 @@ def judged(conditions: Iterable[bool]) -> Verdict:
 def percent(share: float) -> str:
     """Write a share as a percentage."""
     return f"{format_number(100 * share)} %"
+
+
+def numbers(values: Iterable[float]) -> str:
+    """Write numbers as a list."""
+    return ", ".join(map(format_number, values))
 
 
 def each(subjects: Subjects, words: Callable[[Subject], str]) -> str:

@@ -10,10 +10,12 @@ releases there are, and give every percentile with a relative accuracy of 0.2 %.
 import hashlib
 import json
 import math
+import warnings
 import zipfile
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -21,13 +23,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq
 
 import slowscale as ss
+from slowscale.core.errors import ScaleWarning
 from slowscale.core.files import write_files
 from slowscale.core.numbers import format_number, power_in_words
 from slowscale.core.parameters import Array
 from slowscale.mechanisms.exact_sums import Exact
 from slowscale.study.attributes import Attribute, Integers, experiment_mechanisms
+from slowscale.study.values import BAND, band_loss
 
 BINS_PER_DECADE = 1000
 LOWEST, HIGHEST = -12, 24  # powers of ten; the first bin also holds all smaller errors, the last one all larger ones
@@ -176,6 +181,9 @@ class Store:
 
 
 MATCHED = "exponential polylog 2, scale matched"
+TIGHT_POLYLOG = "exponential polylog 2, tight losses"  # of the matched scale
+ROOT_LAPLACE, LOG_LAPLACE = "fourth root, Laplace noise", "log, Laplace noise"
+AS_ACCURATE = "Gaussian, same accuracy"
 CLIPPED = "clipped Gaussian"
 CLIPPED_BY_SIZE = "clipped Gaussian, best threshold for each size"
 SPLIT = "unit splitting"
@@ -183,41 +191,117 @@ CLIPPING_THRESHOLDS = 160  # thresholds that are tried
 TRIAL_CELLS, TRIAL_DRAWS = 1000, 100  # cells and standard normal numbers by which a threshold is chosen
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Contender:
-    """A way to protect the sums under which the largest record has the given loss.
-
-    Noise is added to `protected`: the sums, or the sums of clipped records. `total_bias` is the expected relative error
-    of the sum of all cells, and `median_loss` the loss of the median record.
-    """
+    """A way to protect the sums of an attribute: records above a threshold are clipped, then noise is added."""
 
     name: str
     mechanism: ss.Mechanism
-    protected: Array
-    total_bias: float
-    median_loss: float
+    attribute: Attribute
+    threshold: float = math.inf
     note: str = ""
+
+    @cached_property
+    def protected(self) -> Array:
+        """The sums to which noise is added."""
+        kept = self.threshold == math.inf
+        return self.attribute.sums if kept else self.attribute.clipped_sums(self.threshold)
+
+    @cached_property
+    def total_bias(self) -> float:
+        """The expected relative error of the sum of all cells, which need not be finite."""
+        with np.errstate(all="ignore"):
+            mean = self.protected + np.asarray(self.mechanism.bias(self.protected))
+            bias = float(mean.sum() / self.attribute.sums.sum() - 1)
+        return 0.0 if abs(bias) < 1e-9 else bias
+
+    def loss(self, size: float) -> float:
+        """Return the loss of a record by its presence."""
+        return self._policy(min(size, self.threshold))
+
+    def band_loss(self, size: float) -> float:
+        """Return the loss of a record between its value and one that differs by 10 %."""
+        if self.threshold == math.inf and self.name != TIGHT_POLYLOG:
+            return float(band_loss(self.mechanism, size))
+        # The loss of additive noise depends on the difference of the values only.
+        low, middle, high = (min(one, self.threshold) for one in (size / BAND, size, size * BAND))
+        return self._policy(max(middle - low, high - middle))
+
+    def _policy(self, size: float) -> float:
+        return float((self.mechanism.tight_loss if self.name == TIGHT_POLYLOG else self.mechanism.policy)(size))
+
+    @property
+    def median_loss(self) -> float:
+        """The loss of the median record."""
+        return self.loss(self.attribute.median)
+
+    @property
+    def largest_loss(self) -> float:
+        """The loss of the largest record."""
+        return self.loss(self.attribute.largest)
+
+    @cached_property
+    def share_at_most_one(self) -> float:
+        """The share of the records with a loss of at most 1."""
+        sizes = self.attribute.distinct
+        last = bisect_right(sizes, 1 + 1e-9, key=self.loss)
+        return float(np.mean(self.attribute.values <= sizes[last - 1])) if last else 0.0
 
 
 def contenders(attribute: Attribute, loss: float) -> list[Contender]:
-    """Return all ways to protect an attribute, with the same loss of the largest record."""
-    at = attribute.largest
+    """Return ways to protect an attribute with the same loss of the largest record, and Gaussian noise.
+
+    Laplace noise on a transformed sum also gives the median record the loss that it has under the matched polylog; the
+    offset `a` is solved for. The last one is Gaussian noise with the typical error of the matched polylog, whatever
+    records then lose.
+    """
+    at, middle = attribute.largest, attribute.median
     target: dict[str, Any] = {"loss": loss, "at": at, "accounting": "closed"}
-    named: dict[str, ss.Mechanism] = {
-        MATCHED: ss.ExponentialPolylog.calibrate(**target, sigma=attribute.median, p=2),
-        "exponential polylog 2": ss.ExponentialPolylog.calibrate(**target, p=2),
-        "generalized Gaussian 1/2": ss.GeneralizedGaussian.calibrate(**target, p=0.5),
-        "fourth root": ss.Root.calibrate(loss=loss, at=at, k=4),
-        "log": ss.Log.calibrate(loss=loss, at=at),
-        "Gaussian": ss.Gaussian.calibrate(loss=loss, at=at),
-        SPLIT: ss.UnitSplitting.calibrate(**target, threshold=attribute.median),
-    }
-    notes = {MATCHED: f"σ = {format_number(attribute.median)}, the median record", "exponential polylog 2": "σ = 1"}
-    found = [
-        Contender(name, m, attribute.sums, 0.0, float(m.policy(attribute.median)), notes.get(name, ""))
-        for name, m in named.items()
-    ]
-    return [*found, clipped(attribute, loss)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ScaleWarning)  # at small losses noise is as large as it is
+        tight = ss.ExponentialPolylog.calibrate(loss=loss, at=at, sigma=middle, p=2)
+        same_losses = (loss, at, tight.tight_loss(middle), middle)
+        named: dict[str, ss.Mechanism] = {
+            MATCHED: ss.ExponentialPolylog.calibrate(**target, sigma=middle, p=2),
+            TIGHT_POLYLOG: tight,
+            "exponential polylog 2": ss.ExponentialPolylog.calibrate(**target, p=2),
+            "generalized Gaussian 1/2": ss.GeneralizedGaussian.calibrate(**target, p=0.5),
+            "fourth root": ss.Root.calibrate(loss=loss, at=at, k=4),
+            "log": ss.Log.calibrate(loss=loss, at=at),
+            ROOT_LAPLACE: with_two_losses(ss.Root, *same_losses, k=4),
+            LOG_LAPLACE: with_two_losses(ss.Log, *same_losses),
+            "Gaussian": ss.Gaussian.calibrate(loss=loss, at=at),
+            SPLIT: ss.UnitSplitting.calibrate(**target, threshold=middle),
+        }
+        as_accurate = ss.Gaussian.calibrate(interval=tight.prediction_interval(0.0, 0.5)[1], level=0.5)
+    matched = f"σ = {format_number(middle)}, the median record"
+    notes = {MATCHED: matched, TIGHT_POLYLOG: matched, "exponential polylog 2": "σ = 1"}
+    for name in (ROOT_LAPLACE, LOG_LAPLACE):
+        notes[name] = f"a = {format_number(named[name].to_dict()['a'])}"
+    found = [Contender(name, m, attribute, note=notes.get(name, "")) for name, m in named.items()]
+    return [*found, clipped(attribute, loss), Contender(AS_ACCURATE, as_accurate, attribute)]
+
+
+def with_two_losses(
+    family: type[ss.Root | ss.Log], loss: float, at: float, other_loss: float, other: float, **fixed: Any
+) -> ss.Mechanism:
+    """Return Laplace noise on a transformed sum that gives records of two sizes the given losses.
+
+    The larger the offset `a`, the less a small record loses at the same loss of a large one. If no offset gives the
+    smaller record its loss, it is the one that comes nearest.
+    """
+
+    def found(log_offset: float) -> ss.Mechanism:
+        return family.calibrate(loss=loss, at=at, a=math.exp(log_offset), noise="laplace", **fixed)
+
+    def gap(log_offset: float) -> float:
+        return math.log(found(log_offset).policy(other) / other_loss)
+
+    low, high = math.log(other) - 12, math.log(at) + 3
+    gaps = gap(low), gap(high)
+    if gaps[0] * gaps[1] >= 0:
+        return found(low if abs(gaps[0]) < abs(gaps[1]) else high)
+    return found(brentq(gap, low, high, xtol=1e-4))
 
 
 def clipped(attribute: Attribute, loss: float) -> Contender:
@@ -226,11 +310,8 @@ def clipped(attribute: Attribute, loss: float) -> Contender:
     Nobody could choose it so well without looking at the confidential data.
     """
     threshold = best_threshold(attribute, loss, np.flatnonzero(attribute.sums > 0))
-    sums = attribute.clipped_sums(threshold)
     mechanism = ss.Gaussian.calibrate(loss=loss, at=threshold)
-    bias = float(sums.sum() / attribute.sums.sum() - 1)
-    median_loss = float(mechanism.policy(min(attribute.median, threshold)))
-    return Contender(CLIPPED, mechanism, sums, bias, median_loss, f"records clipped at {format_number(threshold)}")
+    return Contender(CLIPPED, mechanism, attribute, threshold, f"records clipped at {format_number(threshold)}")
 
 
 def best_threshold(attribute: Attribute, loss: float, cells: Integers) -> float:
@@ -269,17 +350,29 @@ def size_classes(sums: Array) -> tuple[list[SizeClass], Integers]:
     return [SizeClass(10.0**power, int(n)) for power, n in zip(present, counts, strict=True)], numbers
 
 
+def affordable(experiment: Experiment) -> Experiment:
+    """Return an experiment with fewer repetitions where some noise needs more bits than floats have, which is slow.
+
+    The noise is then so large that nobody would publish the results, and rough errors say enough.
+    """
+    low, high = experiment.mechanism.prediction_interval(float(experiment.sums.max()), 1 - 1e-7)
+    slow = not (high - low) * experiment.unit.denominator < 2.0**54
+    return replace(experiment, repetitions=-(-experiment.repetitions // 20)) if slow else experiment
+
+
 def gain_experiments(attribute: Attribute, contenders: list[Contender], repetitions: int) -> dict[str, Experiment]:
     """Return the experiments that measure the errors of all contenders by size of cell."""
     shown = attribute.sums > 0
     _, numbers = size_classes(attribute.sums[shown])
     return {
-        one.name: Experiment(
-            one.mechanism,
-            attribute.sums[shown],
-            numbers,
-            repetitions,
-            None if one.protected is attribute.sums else one.protected[shown],
+        one.name: affordable(
+            Experiment(
+                one.mechanism,
+                attribute.sums[shown],
+                numbers,
+                repetitions,
+                None if one.threshold == math.inf else one.protected[shown],
+            )
         )
         for one in contenders
     }
@@ -335,12 +428,19 @@ class LossDistribution:
         return float(self.losses[min(int(np.searchsorted(self.at_most, share)), len(self.losses) - 1)])
 
 
+def last_ahead(one: LossDistribution, two: LossDistribution) -> float:
+    """Return the largest x such that more records lose at most x under `one` than under `two`; 0 if there is none."""
+    x = np.union1d(one.losses, two.losses)
+    ahead = x[one.share(x) > two.share(x) + 1e-15]
+    return float(ahead[-1]) if len(ahead) else 0.0
+
+
 Advance = Callable[[int], object]
 
 
 @dataclass(frozen=True, eq=False)
 class Gains:
-    """The errors by size of cell where the largest record has a given loss.
+    """The errors by size of cell where the largest record has a given loss under most mechanisms.
 
     `medians` has the median relative errors of each contender, one per size class; `clipped_by_size` those of clipping
     with the best threshold for each size class.
@@ -351,6 +451,21 @@ class Gains:
     contenders: list[Contender]
     medians: dict[str, Array]
     clipped_by_size: Array
+
+    @property
+    def verdict(self) -> str:
+        """Whether slow scaling pays: in which size classes it has a smaller error than what is usual."""
+        ahead = self.medians[TIGHT_POLYLOG] < np.minimum(self.medians["Gaussian"], self.medians[CLIPPED])
+        words = "the matched polylog with tight losses has a smaller error than Gaussian noise and than clipping"
+        if not ahead.any():
+            return f"Slow scaling does not pay here: in no size class {words}."
+        if ahead.all():
+            return f"Slow scaling pays in every size class: {words}."
+        cells = [one.cells for one in self.classes]
+        return (
+            f"Slow scaling pays in {ahead.sum()} of {len(cells)} size classes, which have {np.dot(ahead, cells):,} of "
+            f"{sum(cells):,} cells: there {words}."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -407,11 +522,13 @@ class Plan:
         return sum(one.draws for one in (*self.errors.values(), *gains))
 
 
-def plan_experiments(attribute: Attribute, repetitions: int, losses: Sequence[float]) -> Plan:
-    """Return the experiments on an attribute."""
+def plan_experiments(
+    attribute: Attribute, repetitions: int, losses: Sequence[float], mechanisms: dict[str, ss.Mechanism] | None = None
+) -> Plan:
+    """Return the experiments on an attribute, by default with the mechanisms that the paper's rule gives."""
     sums = attribute.sums[attribute.sums > 0]
     quintiles: Integers = np.arange(len(sums)) * 5 // len(sums)
-    mechanisms = experiment_mechanisms(attribute)
+    mechanisms = mechanisms or experiment_mechanisms(attribute)
     errors = {name: Experiment(m, sums, quintiles, repetitions) for name, m in mechanisms.items()}
     gains = {}
     for loss in losses:

@@ -60,6 +60,7 @@ __all__ = [
     "gains",
     "histogram",
     "loss_cdfs",
+    "loss_tails",
     "neighbour_policies",
     "policies",
     "relative_errors",
@@ -193,6 +194,23 @@ def neighbour_policies(
     return _panels_of_lines(rows, ("panel", "size", "loss"), axes, sizes, title, note, about, shared=True)
 
 
+def loss_tails(
+    table: pa.Table, *, title: str = "Records with large losses", note: str = "Lines end at the largest loss."
+) -> Any:
+    """Return the share of the records that lose more than a given loss, on logarithmic axes.
+
+    The columns are panel, mechanism, loss and share.
+    """
+
+    def axes(here: list[Row], _: str) -> tuple[Row, Row]:
+        x = log_axis("PRzCDP loss", (row["loss"] for row in here), 6)
+        return x, log_axis("share that loses more", (row["share"] for row in here), 7, percent=True, margin=1.5)
+
+    rows = read(table, ("panel", "mechanism", "loss", "share"))
+    sizes, about = ((NARROW[0], 200),) * 2, "Share of the records that lose more than a loss, on logarithmic axes. "
+    return _panels_of_lines(rows, ("panel", "loss", "share"), axes, sizes, title, note, about)
+
+
 def gains(
     table: pa.Table,
     *,
@@ -276,7 +294,7 @@ def _peak(rows: Sequence[Row], name: str) -> float:
 def loss_cdfs(
     table: pa.Table,
     *,
-    limits: Mapping[str, float] | None = None,
+    limits: Mapping[str | tuple[str, str], float] | None = None,
     title: str = "Privacy loss of the records",
     note: str = "",
 ) -> Any:
@@ -284,9 +302,9 @@ def loss_cdfs(
 
     The rows of panels are the attributes, the columns are the kinds. As in the paper, the horizontal axes are linear,
     and the transformation mechanisms need a longer one. The columns of the table are attribute, kind ("additive" or
-    "transformation"), mechanism, loss and share (between 0 and 1). `limits` are the largest losses shown for each kind.
-    By default, 98 % of the records lose at most that much, for every attribute and every mechanism of this kind except
-    the Gaussian one.
+    "transformation"), mechanism, loss and share (between 0 and 1). `limits` are the largest losses shown for each kind,
+    or for each pair of attribute and kind. By default, 98 % of the records lose at most that much, for every attribute
+    and every mechanism of this kind except the Gaussian one.
     """
     columns = ("attribute", "kind", "mechanism", "loss", "share")
     rows = drawable(read(table, columns), "loss", "share", positive=False)
@@ -296,14 +314,16 @@ def loss_cdfs(
         if not 0 < as_number(f"limits[{kind!r}]", limit) < math.inf:
             raise ParameterError(f"limits[{kind!r}]", allowed="a finite loss above 0", given=limit)
     kinds, attributes = distinct(rows, "kind"), distinct(rows, "attribute")
-    ends = {kind: float((limits or {}).get(kind, 0)) or _usual_end(select(rows, kind=kind)) for kind in kinds}
-    names = {kind: _by_area(select(rows, kind=kind), ends[kind]) for kind in kinds}
+    usual = {kind: float((limits or {}).get(kind, 0)) or _usual_end(select(rows, kind=kind)) for kind in kinds}
+    ends = {(one, kind): float((limits or {}).get((one, kind), usual[kind])) for one in attributes for kind in kinds}
+    names = {kind: _by_area(select(rows, kind=kind), max(ends[one, kind] for one in attributes)) for kind in kinds}
     width = PANEL[0] if len(kinds) > 1 else WIDE[0]
     charts = []
     for i, attribute in enumerate(attributes):
         for j, kind in enumerate(kinds):
-            here = _until(select(rows, attribute=attribute, kind=kind), ends[kind])
-            x = outer_only(linear_axis("PRzCDP loss", 0, ends[kind]), i == len(attributes) - 1, labels=True)
+            end = ends[attribute, kind]
+            here = _until(select(rows, attribute=attribute, kind=kind), end)
+            x = outer_only(linear_axis("PRzCDP loss", 0, end), i == len(attributes) - 1, labels=True)
             y = outer_only(linear_axis("share of records", 0, 1, percent=True), j == 0)
             heading = f"{attribute}: {KIND_TITLES.get(kind, kind)}"
             size = (width, 170 if len(attributes) > 1 else 270)
@@ -314,9 +334,10 @@ def loss_cdfs(
             found = {}
             for name in names[kind]:
                 own = select(rows, attribute=attribute, kind=kind, mechanism=name)
-                found[name] = max((row["share"] for row in own if row["loss"] <= ends[kind]), default=0.0)
+                found[name] = max((row["share"] for row in own if row["loss"] <= ends[attribute, kind]), default=0.0)
             shares = "; ".join(f"{name} {format_number(100 * share)} %" for name, share in found.items())
-            about += f"{attribute}, {kind}, share with a loss of at most {format_number(ends[kind])}: {shares}. "
+            reached = format_number(ends[attribute, kind])
+            about += f"{attribute}, {kind}, share with a loss of at most {reached}: {shares}. "
     legends = [legend(names[kind], width, words=KIND_NAMES.get(kind)) for kind in kinds]
     return titled(grid(charts, len(kinds), legends), title, note, about.strip())
 

@@ -1,13 +1,15 @@
 """Carries out a study: experiments, claims, figures, tables and the page, in one folder."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any, get_args
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 from markupsafe import Markup
 
@@ -17,14 +19,46 @@ from slowscale.core.numbers import format_number
 from slowscale.publish.charts import tools
 from slowscale.publish.report.pages import Row, render
 from slowscale.study import figures, tables
-from slowscale.study.attributes import PRINTED_SUMMARIES, Attribute, paper_attributes, parameter_table
+from slowscale.study.attributes import (
+    PRINTED_SUMMARIES,
+    Attribute,
+    mechanisms_with_printed_d,
+    paper_attributes,
+    parameter_table,
+)
 from slowscale.study.claims import Claim, Finding, Verdict, check_claims, is_given, percent
-from slowscale.study.experiments import CLIPPED_BY_SIZE, Gains, Store, Subject, carry_out, plan_experiments, progress
+from slowscale.study.experiments import (
+    AS_ACCURATE,
+    CLIPPED_BY_SIZE,
+    Gains,
+    Store,
+    Subject,
+    carry_out,
+    plan_experiments,
+    progress,
+)
+from slowscale.study.printed_tables import SUMMARY, VALUE_SUMMARY
 
 REPETITIONS, QUICK_REPETITIONS = 1000, 100
-LOSSES = (10.0, 50.0)  # of the largest record, where mechanisms are compared at the same loss
+LOSSES = (1.0, 10.0, 50.0)  # of the largest record, where mechanisms are compared at the same loss
 LEAST_LOSS, MOST_LOSS = 0.1, 10_000.0
-CDF_LIMITS = {"additive": 20.0, "transformation": 100.0}  # the largest losses that the CDFs show
+# The figures of the paper: their numbers, in the order of its source, and their names there.
+PAPER_FIGURES = {
+    "densities": "Figure 1 (ep_pdfs)",
+    "distributions": "Figure 2 (synth-violin)",
+    "histogram-cattle": "Figure 3 (cattle-hist)",
+    "loss-cdfs": "Figure 4 (ecdf-all)",
+    "loss-cdfs-cattle": "Figure 5 (cattle-eCDF-additive)",
+    "relative-errors": "Figure 6 (synth-are-additive)",
+    "relative-errors-cattle": "Figure 7 (cattle-are-additive)",
+    "stds": "Figure 8 (smallPL-plot)",
+    "policies": "Figure 9 (pl-all-mechs)",
+    "transformation-stds": "Figure 10 (se_rse)",
+    "variances": "Figure 11 (variance_comparison_sqrt)",
+    "neighbour-policies": "Figure 12 (pl_metricDP)",
+}
+LARGEST_SHOWN_ERROR = 1e4  # 1 million %: larger ones are not shown
+PRINTED = "-printed-d"  # ends the names of figures with the d of the polylog that the paper prints
 
 
 @dataclass(frozen=True)
@@ -34,6 +68,7 @@ class Study:
     subjects: list[Subject]
     claims: list[tuple[Claim, Finding]]
     page: Path
+    printed: list[Subject]  # the paper's attributes with the printed d of the polylog
 
 
 def run_study(
@@ -71,26 +106,42 @@ def run_study(
     output.check(overwrite)
     store = Store(output.unfinished)
     with output.locked():
-        plans = [
-            plan_experiments(one, repetitions, list(dict.fromkeys(losses))) for one in attributes or paper_attributes()
+        studied = list(attributes or paper_attributes())
+        plans = [plan_experiments(one, repetitions, list(dict.fromkeys(losses))) for one in studied]
+        others = [
+            plan_experiments(one, repetitions, (), mechanisms_with_printed_d(one))
+            for one in studied
+            if one.source != "given"
         ]
-        with progress(sum(plan.draws for plan in plans)) as advance:
-            subjects = [carry_out(plan, store, advance) for plan in plans]
+        with progress(sum(plan.draws for plan in (*plans, *others))) as advance:
+            subjects, printed = ([carry_out(plan, store, advance) for plan in some] for some in (plans, others))
         found = check_claims(subjects)
+        changed = changed_findings(found, check_claims(printed)) if printed else []
         output.remove_earlier()
         for name, table in tables.listed(subjects, found).items():
             output.write_csv(name, table)
         drawn = []
-        for one in drawings(subjects):
+        for one in drawings(subjects, printed):
             for suffix, table in one.data.items():
                 output.write_csv(f"{one.name}{suffix}", table)
             svg = output.write_chart(one.name, one.chart).read_text(encoding="utf-8")
             drawn.append((one.section, one.name, one.caption, Markup(svg)))
-        output.write_page(_page(subjects, found, drawn, repetitions, given))
+        output.write_page(_page(subjects, found, changed, drawn, repetitions, given))
         store.remove()
     with suppress(OSError):  # it may hold files of others
         output.unfinished.rmdir()
-    return Study(subjects, found, output.page)
+    return Study(subjects, found, output.page, printed)
+
+
+def changed_findings(
+    found: Sequence[tuple[Claim, Finding]], printed: Sequence[tuple[Claim, Finding]]
+) -> list[tuple[Claim, Finding, Finding]]:
+    """Return the claims about the results of the experiments that the printed d changes, with both findings."""
+    return [
+        (claim, one, two)
+        for (claim, one), (_, two) in zip(found, printed, strict=True)
+        if claim.place.startswith("6.4") and one.measured != two.measured
+    ]
 
 
 @dataclass(frozen=True)
@@ -110,43 +161,70 @@ class Drawing:
     def of(
         name: str, section: str, caption: str, table: pa.Table, draw: Callable[..., Any], **options: Any
     ) -> "Drawing":
-        """Return the drawing of one table."""
-        return Drawing(name, section, caption, {"": table}, draw(table, **options))
+        """Return the drawing of one table. If it is a figure of the paper, it says which one."""
+        note = {"note": paper_figure(name)} if paper_figure(name) else {}
+        return Drawing(name, section, named_caption(name, caption), {"": table}, draw(table, **note, **options))
 
 
-def drawings(subjects: Sequence[Subject]) -> Iterator[Drawing]:
-    """Yield all figures: those about the data, and, on the paper's data, those that follow from formulas."""
+def paper_figure(name: str) -> str:
+    """Return which figure of the paper a drawing is."""
+    known = PAPER_FIGURES.get(name.removesuffix(PRINTED), "")
+    parameters = ", with the printed d" if name.endswith(PRINTED) else ""
+    return f"{known} of the paper{parameters}." if known else ""
+
+
+def named_caption(name: str, caption: str) -> str:
+    """Return a caption that starts with the figure of the paper."""
+    return " ".join(filter(None, (paper_figure(name), caption)))
+
+
+def drawings(subjects: Sequence[Subject], printed: Sequence[Subject] = ()) -> Iterator[Drawing]:
+    """Yield all figures: those about the data, and, on the paper's data, those that follow from formulas.
+
+    `printed` are the subjects with the d of the polylog that the paper prints.
+    """
     units = {subject.name: subject.attribute.unit_words for subject in subjects}
     skewed = [subject for subject in subjects if subject.attribute.source != "cattle"]
     cattle = [subject for subject in subjects if subject.attribute.source == "cattle"]
     for index, loss in enumerate(one.loss for one in subjects[0].gains):
         table = pa.concat_tables(tables.gains(subject, subject.gains[index]) for subject in subjects)
+        lines = table.filter(pc.not_equal(table["mechanism"], AS_ACCURATE))  # whose errors are those of another one
         text = f"Median relative error by the sum of the cell, if the largest record loses {format_number(loss)}."
         note = f"The largest record loses {format_number(loss)} under every mechanism."
-        yield Drawing.of(f"gains-{loss:g}", "gains", text, table, figures.gains, units=units, note=note)
+        shown = lines.filter(pc.less(lines["median_error"], LARGEST_SHOWN_ERROR))
+        note += " Errors above 1 million % are not shown." * (len(shown) < len(lines))
+        chart = figures.gains(shown, units=units, note=note)
+        yield Drawing(f"gains-{loss:g}", "gains", text, {"": table}, chart)
     if skewed:
         shapes, quartiles = tables.distributions(skewed)
-        text = "Distributions of the records and of the sums of cells, on a logarithmic scale, with the quartiles."
-        chart = figures.distributions(shapes, quartiles, units=units)
-        yield Drawing("distributions", "data", text, {"": shapes, "-quartiles": quartiles}, chart)
+        name, text = "distributions", "Records and sums of cells, on a logarithmic scale, with the quartiles."
+        chart = figures.distributions(shapes, quartiles, units=units, note=paper_figure(name))
+        yield Drawing(name, "data", named_caption(name, text), {"": shapes, "-quartiles": quartiles}, chart)
     for subject in cattle:
         name, text = f"histogram-{subject.name.lower()}", f"{subject.name}: records and sums of cells."
         options = {"unit": subject.attribute.unit_words}
         yield Drawing.of(name, "data", text, tables.histogram(subject), figures.histogram, **options)
-    for label, some in (("", skewed), ("-cattle", cattle)):
+    as_printed = [subject for subject in printed if subject.attribute.source != "cattle"]
+    for label, some in (("", skewed), ("-cattle", cattle), (PRINTED, as_printed)):
         if some:
             text = (
                 "Share of the records that lose at most x. A higher line means stronger protection. The two kinds of "
                 "mechanisms have different scales."
             )
-            table = tables.loss_cdfs(some, CDF_LIMITS)
-            yield Drawing.of(f"loss-cdfs{label}", "losses", text, table, figures.loss_cdfs, limits=CDF_LIMITS)
+            limits = tables.cdf_limits(some)
+            table = tables.loss_cdfs(some, limits)
+            yield Drawing.of(f"loss-cdfs{label}", "losses", text, table, figures.loss_cdfs, limits=limits)
             text = (
                 "Absolute relative error of the released sums by quintile of the cells. Boxes: 25th, 50th and 75th "
                 "percentile; whiskers: 5th and 95th."
             )
             table = tables.relative_errors(some)
             yield Drawing.of(f"relative-errors{label}", "errors", text, table, figures.relative_errors)
+    text = (
+        "Share of the records that lose more than x. The same curves from the other end: here the crossings among few "
+        "large records can be seen. Lines end at the largest loss."
+    )
+    yield Drawing.of("loss-tails", "losses", text, tables.loss_tails(subjects), figures.loss_tails)
     chosen = [s for s in subjects if s.name in ("EMP", "Cattle") or s.attribute.source == "given"]
     text = "Standard deviation by the true sum. All mechanisms agree where the sum is the median record."
     yield Drawing.of("stds", "errors", text, tables.stds(chosen), figures.stds, units=units)
@@ -154,13 +232,23 @@ def drawings(subjects: Sequence[Subject]) -> Iterator[Drawing]:
     text = f"The policy functions of the mechanisms for {subject.name}, over a large domain."
     unit = subject.attribute.unit_words
     yield Drawing.of("policies", "mechanisms", text, tables.policies(subject), figures.policies, unit=unit)
+    subject = next((s for s in subjects if s.name == "PAYANN"), subjects[0])
+    if subject.gains:
+        found = subject.gains[-1]
+        text = (
+            f"{subject.name}: losses by the presence of a record, and between two values of it that differ by 10 %, if "
+            f"the presence of the largest record loses {format_number(found.loss)}."
+        )
+        note = f"{subject.name}. The presence of the largest record loses {format_number(found.loss)}."
+        table, options = tables.value_policies(subject, found), {"unit": subject.attribute.unit_words, "note": note}
+        yield Drawing.of("value-policies", "values", text, table, figures.neighbour_policies, **options)
     if is_given(subjects):
         return
     text = (
         "Densities of two polylog distributions (a = 3, d = 4) and the normal distribution, with variance 1, and with "
         "a loss of 1 for an influence of 1."
     )
-    yield Drawing.of("densities", "analysis", text, tables.densities(), figures.densities)
+    yield Drawing.of("densities", "noise", text, tables.densities(), figures.densities)
     text = (
         "Standard deviation and relative standard deviation of transformation mechanisms, by the true sum. A record of "
         "100 loses 1 under each of them."
@@ -175,12 +263,13 @@ def drawings(subjects: Sequence[Subject]) -> Iterator[Drawing]:
         "Policies for the presence of a record, and for a change of its value by 10 %. The mechanisms are tuned so "
         "that the presence of a record of 100 has a loss of 1."
     )
-    yield Drawing.of("neighbour-policies", "analysis", text, tables.neighbour_policies(), figures.neighbour_policies)
+    yield Drawing.of("neighbour-policies", "values", text, tables.neighbour_policies(), figures.neighbour_policies)
 
 
 def _page(
     subjects: Sequence[Subject],
     found: Sequence[tuple[Claim, Finding]],
+    changed: Sequence[tuple[Claim, Finding, Finding]],
     drawn: Sequence[tuple[str, str, str, Markup]],
     repetitions: int,
     given: str | None,
@@ -215,7 +304,12 @@ def _page(
         figures=drawn,
         verdicts=", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count),
         own=is_given(subjects),
-        claims=[[claim.place, claim.text, finding.measured, finding.verdict] for claim, finding in found],
+        claims=_by_section([[claim.place, claim.text, finding.measured, finding.verdict] for claim, finding in found]),
+        number_of_claims=len(found),
+        changed=[[claim.place, claim.text, two.measured, one.verdict, two.verdict] for claim, one, two in changed],
+        formulas=[[one.name, one.function, one.variance, one.policy, f"{one.difference:.0e}"] for one in SUMMARY],
+        value_formulas=[[one.name, one.function, one.added, one.multiplied, one.compared] for one in VALUE_SUMMARY],
+        values=[_value_table(subject, gains) for subject in subjects for gains in subject.gains],
         gains=[_gain_table(subject, gains) for subject in subjects for gains in subject.gains],
         summary_heads=["Attribute", *subjects[0].attribute.summary],
         summaries=summaries,
@@ -229,24 +323,54 @@ def _page(
     )
 
 
+def _by_section(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Return rows by the section of the paper, which starts their first cell."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        start = str(row[0])[0]
+        found.setdefault(f"{'Section' if start.isdigit() else 'Appendix'} {start}", []).append(row)
+    return list(found.items())
+
+
 def _gain_table(subject: Subject, found: Gains) -> dict[str, object]:
-    rows: list[Row] = [
-        [
-            f"{one.name} ({one.note})" if one.note else one.name,
-            *map(percent, found.medians[one.name]),
-            percent(one.total_bias) if one.total_bias else "0",
-            format_number(one.median_loss),
-        ]
-        for one in found.contenders
-    ]
-    rows.append([CLIPPED_BY_SIZE, *map(percent, found.clipped_by_size), "not one release", ""])
+    def errors(medians: Iterable[float]) -> list[str]:
+        return [percent(one) if one < LARGEST_SHOWN_ERROR else "> 1 million %" for one in medians]
+
+    rows: list[Row] = []
+    for one in found.contenders:
+        bias = "0" if one.total_bias == 0 else percent(one.total_bias) if isfinite(one.total_bias) else "∞"
+        name = f"{one.name} ({one.note})" if one.note else one.name
+        losses = format_number(one.median_loss), format_number(one.largest_loss)
+        rows.append([name, *errors(found.medians[one.name]), bias, *losses])
+    rows.append([CLIPPED_BY_SIZE, *errors(found.clipped_by_size), "not one release", "", ""])
     sizes = (f"{one.label} ({one.cells:,} cell{'s' * (one.cells > 1)})" for one in found.classes)
     return {
         "title": f"{subject.name}: median relative error by the sum of the cell.",
         "note": f"The largest record ({format_number(subject.attribute.largest)}) loses {format_number(found.loss)} "
-        "under every mechanism.",
-        "heads": ["Mechanism", *sizes, "Bias of the total", "Loss of the median record"],
+        f"under every mechanism except the last one. {found.verdict}",
+        "heads": ["Mechanism", *sizes, "Bias of the total", "Loss of the median record", "… the largest record"],
         "rows": rows,
+    }
+
+
+def _value_table(subject: Subject, found: Gains) -> dict[str, object]:
+    losses: dict[str, list[str]] = {}
+    sizes: dict[str, float] = {}
+    for row in tables.value_losses(subject, found).to_pylist():
+        sizes[row["record"]] = row["size"]
+        losses.setdefault(row["mechanism"], []).append(
+            f"{format_number(row['presence'])} / {format_number(row['band'])}"
+        )
+    return {
+        "title": f"{subject.name}: losses by presence / between two values that differ by 10 %.",
+        "note": f"The presence of the largest record loses {format_number(found.loss)} under every mechanism except "
+        "the last one.",
+        "heads": [
+            "Mechanism",
+            *(f"{record} ({format_number(size)})" for record, size in sizes.items()),
+            "Records with a loss of at most 1",
+        ],
+        "rows": [[one.name, *losses[one.name], percent(one.share_at_most_one)] for one in found.contenders],
     }
 
 

@@ -13,9 +13,21 @@ from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.study.attributes import KINDS, parameter_table
 from slowscale.study.chart_style import ALL_ADDITIVE
 from slowscale.study.claims import Claim, Finding
-from slowscale.study.experiments import PERCENTILES, Gains, Subject
+from slowscale.study.experiments import (
+    AS_ACCURATE,
+    LOG_LAPLACE,
+    MATCHED,
+    PERCENTILES,
+    ROOT_LAPLACE,
+    Gains,
+    Subject,
+    last_ahead,
+)
+from slowscale.study.values import band_loss
 
 POINTS = 241  # per line
+CDF_LIMITS = {"additive": 20.0, "transformation": 100.0}  # the CDFs show at least losses up to here
+CDF_MARGIN = 1.25  # and beyond the last crossing by this factor
 THINNEST = 0.006  # of a violin, relative to its widest place, so that single large records can be seen
 
 
@@ -90,15 +102,41 @@ def _records_and_sums(subject: Subject) -> list[tuple[str, Array]]:
     return [("records", subject.attribute.values), ("sums of cells", subject.attribute.sums)]
 
 
-def loss_cdfs(subjects: Sequence[Subject], limits: dict[str, float]) -> pa.Table:
-    """Return the share of the records that lose at most x, for x from 0 to the limit of the kind of mechanism."""
+def cdf_limits(subjects: Sequence[Subject]) -> dict[tuple[str, str], float]:
+    """Return the largest losses that the CDFs show, by attribute and kind of mechanism.
+
+    The axes are long enough to show where the slowest policy overtakes the next one for good, if it does.
+    """
+    limits = {}
+    for subject in subjects:
+        for kind, (_, fast, slow) in KINDS.items():
+            one, two = subject.losses[fast], subject.losses[slow]
+            crossing = last_ahead(one, two) if two.largest < one.largest else 0.0
+            limits[subject.name, kind] = max(CDF_LIMITS[kind], 10.0 * math.ceil(CDF_MARGIN * crossing / 10))
+    return limits
+
+
+def loss_tails(subjects: Sequence[Subject]) -> pa.Table:
+    """Return the share of the records that lose more than x, up to three times the largest loss of slow policies."""
+    rows = []
+    for subject in subjects:
+        for kind, names in KINDS.items():
+            most = max(subject.losses[name].largest for name in names[1:])
+            x = np.geomspace(0.1, 3 * most, 2 * POINTS - 1)
+            for name in names:
+                rows.append((f"{subject.name}: {kind}", name, x, 1 - subject.losses[name].share(x)))
+    return _long(("panel", "mechanism", "loss", "share"), rows)
+
+
+def loss_cdfs(subjects: Sequence[Subject], limits: dict[tuple[str, str], float]) -> pa.Table:
+    """Return the share of the records that lose at most x, for x from 0 to a limit."""
     return _long(
         ("attribute", "kind", "mechanism", "loss", "share"),
         (
             (subject.name, kind, name, x, subject.losses[name].share(x))
             for subject in subjects
             for kind, names in KINDS.items()
-            for x in [np.linspace(0, limits[kind], 2 * POINTS - 1)]
+            for x in [np.linspace(0, limits[subject.name, kind], 2 * POINTS - 1)]
             for name in names
         ),
     )
@@ -186,7 +224,7 @@ def neighbour_policies() -> pa.Table:
     rows = []
     for name, m in _unit_loss().items():
         rows.append(("unbounded: presence", name, x, np.asarray(m.policy(x))))
-        rows.append(("bounded: a 10 % change", name, x, np.asarray(m.band_policy(times=1.1)(x))))
+        rows.append(("bounded: a 10 % change", name, x, band_loss(m, x)))
     return _long(("panel", "mechanism", "size", "loss"), rows)
 
 
@@ -197,9 +235,44 @@ def gains(subject: Subject, found: Gains) -> pa.Table:
     columns = ("attribute", "loss", "cells", "cells_order", "number_of_cells")
     same = (subject.name, found.loss, labels, np.arange(len(labels)), cells)
     return _long(
-        (*columns, "mechanism", "median_error", "total_bias", "median_record_loss"),
-        ((*same, one.name, found.medians[one.name], one.total_bias, one.median_loss) for one in found.contenders),
+        (*columns, "mechanism", "median_error", "total_bias", "median_record_loss", "largest_record_loss"),
+        (
+            (*same, one.name, found.medians[one.name], one.total_bias, one.median_loss, one.largest_loss)
+            for one in found.contenders
+        ),
     )
+
+
+VALUE_SIZES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "largest": 1.0}
+
+
+def value_losses(subject: Subject, found: Gains) -> pa.Table:
+    """Return the losses by presence and within a band of 10 %, of records of several sizes, by contender."""
+    sizes = np.quantile(subject.attribute.values, list(VALUE_SIZES.values()))
+    return _long(
+        ("attribute", "loss", "mechanism", "record", "size", "presence", "band"),
+        (
+            (subject.name, found.loss, one.name, np.array(list(VALUE_SIZES)), sizes,
+             np.array([one.loss(size) for size in sizes]), np.array([one.band_loss(size) for size in sizes]))
+            for one in found.contenders
+        ),
+    )  # fmt: skip
+
+
+DRAWN_VALUES = (
+    MATCHED, "generalized Gaussian 1/2", "fourth root", "log", ROOT_LAPLACE, LOG_LAPLACE, "Gaussian", AS_ACCURATE
+)  # fmt: skip
+
+
+def value_policies(subject: Subject, found: Gains) -> pa.Table:
+    """Return the losses by presence and within a band of 10 %, by size, from a tenth of the median to the largest."""
+    x = np.geomspace(subject.attribute.median / 10, subject.attribute.largest, POINTS)
+    rows = []
+    for one in found.contenders:
+        if one.name in DRAWN_VALUES:
+            rows.append(("unbounded: presence", one.name, x, np.asarray(one.mechanism.policy(x))))
+            rows.append(("bounded: a 10 % change", one.name, x, band_loss(one.mechanism, x)))
+    return _long(("panel", "mechanism", "size", "loss"), rows)
 
 
 TAIL_WEIGHTS = {

@@ -6,8 +6,13 @@ import pytest
 import slowscale as ss
 from slowscale.study.attributes import Attribute
 from slowscale.study.experiments import (
+    AS_ACCURATE,
     CLIPPED,
+    LOG_LAPLACE,
     MATCHED,
+    ROOT_LAPLACE,
+    TIGHT_POLYLOG,
+    Gains,
     best_threshold,
     clipped,
     contenders,
@@ -15,6 +20,7 @@ from slowscale.study.experiments import (
     gain_experiments,
     percentiles,
     size_classes,
+    with_two_losses,
 )
 
 
@@ -27,12 +33,61 @@ def attribute():
 
 @pytest.mark.parametrize("loss", [1.0, 50.0])
 def test_the_largest_record_has_the_same_loss_under_all(attribute, loss):
-    for one in contenders(attribute, loss):
-        if one.name != CLIPPED:
-            assert one.mechanism.policy(attribute.largest) == pytest.approx(loss, rel=1e-9), one.name
+    found = {one.name: one for one in contenders(attribute, loss)}
+    for name, one in found.items():
+        if name not in (TIGHT_POLYLOG, CLIPPED, AS_ACCURATE):
+            assert one.mechanism.policy(attribute.largest) == pytest.approx(loss, rel=1e-9), name
             assert one.protected is attribute.sums
-            assert one.total_bias == 0
+            assert one.total_bias == 0 or name == LOG_LAPLACE  # where no unbiased estimator has a variance
             assert one.median_loss == one.mechanism.policy(attribute.median)
+    assert 0.98 * loss < found[TIGHT_POLYLOG].largest_loss <= loss
+    assert found[CLIPPED].largest_loss == pytest.approx(loss)
+    for name in (ROOT_LAPLACE, LOG_LAPLACE):
+        assert found[name].median_loss == pytest.approx(found[TIGHT_POLYLOG].median_loss, rel=0.01)
+    halves = [found[name].mechanism.prediction_interval(0.0, 0.5)[1] for name in (TIGHT_POLYLOG, AS_ACCURATE)]
+    assert halves[1] == pytest.approx(halves[0], rel=1e-6)
+
+
+def test_losses_of_contenders(attribute):
+    found = {one.name: one for one in contenders(attribute, 10)}
+    clipping, size = found[CLIPPED], attribute.largest
+    assert clipping.threshold < size / 1.1
+    assert clipping.band_loss(size) == 0  # both values are clipped
+    half = clipping.threshold / 2
+    assert clipping.band_loss(half) == pytest.approx(clipping.mechanism.policy(0.1 * half))
+    assert clipping.band_loss(clipping.threshold) == pytest.approx(
+        clipping.mechanism.policy(clipping.threshold * (1 - 1 / 1.1))
+    )
+    assert found[TIGHT_POLYLOG].band_loss(size) == pytest.approx(found[TIGHT_POLYLOG].mechanism.tight_loss(0.1 * size))
+    assert found[MATCHED].band_loss(size) == pytest.approx(found[MATCHED].mechanism.policy(0.1 * size))
+    for name in (MATCHED, LOG_LAPLACE, CLIPPED):
+        losses = np.array([found[name].loss(x) for x in attribute.values])
+        assert found[name].share_at_most_one == np.mean(losses <= 1 + 1e-9)
+
+
+def test_an_offset_that_no_loss_needs_is_the_nearest():
+    root = with_two_losses(ss.Root, 10.0, 1e6, 9.9, 10.0, k=4)  # too much for a record of 10
+    assert root.policy(1e6) == pytest.approx(10)
+    assert root.a < 1
+
+
+@pytest.mark.parametrize(("tight", "words"), [(2, "does not pay"), (0.5, "pays in every"), ([0.5, 2], "1 of 2 size")])
+def test_whether_slow_scaling_pays(tight, words):
+    classes, _ = size_classes(np.array([5.0, 50.0, 60.0]))
+    medians = {
+        TIGHT_POLYLOG: np.broadcast_to(tight, 2),
+        "Gaussian": np.array([3.0, 1.0]),
+        CLIPPED: np.array([1.0, 3.0]),
+    }
+    verdict = Gains(1.0, classes, [], medians, np.ones(2)).verdict
+    assert words in verdict
+    assert ("which have 1 of 3 cells" in verdict) == isinstance(tight, list)
+
+
+def test_noise_that_floats_cannot_hold_is_drawn_less_often(attribute):
+    found = gain_experiments(attribute, contenders(attribute, 0.1), 1000)
+    assert found["Gaussian"].repetitions == 1000
+    assert found[MATCHED].repetitions == 50
 
 
 def test_the_matched_polylog_has_the_median_as_its_scale(attribute):

@@ -9,16 +9,27 @@ from helpers.pages import BLOCK, ROOT, one_line, path_of, unaccounted
 
 import slowscale as ss
 from slowscale.core.numbers import format_number
-from slowscale.study.attributes import paper_attributes
+from slowscale.study.attributes import mechanisms_with_printed_d, paper_attributes
 from slowscale.study.claims import CLAIMS, check_claims
 from slowscale.study.claims_about_loss import last_ahead
-from slowscale.study.experiments import CLIPPED, MATCHED, Store, carry_out, plan_experiments
+from slowscale.study.experiments import (
+    AS_ACCURATE,
+    CLIPPED,
+    LOG_LAPLACE,
+    MATCHED,
+    ROOT_LAPLACE,
+    TIGHT_POLYLOG,
+    Store,
+    carry_out,
+    plan_experiments,
+)
 from slowscale.study.run import REPETITIONS
 
 GAUSS, POWER, POLYLOG, FOURTH, LOG = (
     "Gaussian", "generalized Gaussian 1/2", "exponential polylog 2", "fourth root", "log"
 )  # fmt: skip
-LOSSES = {"PAYANN": (10.0, 50.0), "Cattle": (50.0,)}
+TIGHT = TIGHT_POLYLOG
+LOSSES = {"PAYANN": (1.0, 10.0, 50.0), "Cattle": (1.0, 10.0, 50.0)}
 README_ROWS = {
     "exponential polylog, scale matched to the data": MATCHED,
     "generalized Gaussian ½": POWER,
@@ -33,8 +44,21 @@ STUDY_ROWS = {
     "generalized Gaussian ½": POWER,
     "fourth root": FOURTH,
     "log": LOG,
+    "fourth root, Laplace noise, a = 622": ROOT_LAPLACE,
+    "log, Laplace noise, a = 2,430": LOG_LAPLACE,
     "Gaussian": GAUSS,
     "unit splitting": "unit splitting",
+    "clipping at 32,878, then Gaussian": CLIPPED,
+}
+VALUE_ROWS = {
+    "exponential polylog, scale matched, tight losses": TIGHT,
+    "Gaussian, same accuracy": AS_ACCURATE,
+    "generalized Gaussian ½": POWER,
+    "fourth root, Laplace noise": ROOT_LAPLACE,
+    "log, Laplace noise": LOG_LAPLACE,
+    "fourth root": FOURTH,
+    "log": LOG,
+    "Gaussian": GAUSS,
     "clipping at 32,878, then Gaussian": CLIPPED,
 }
 # The claims in the tables of docs/study.md, and how they start in the study.
@@ -57,14 +81,37 @@ CLAIM_OF = {
     "additive noise is unbiased": "Additive mechanisms are unbiased",
     "a variance can be estimated by inserting the published value": "Users can estimate the variance",
     "the threshold of log against polylog": "Log and polylog with d = 1/(2σ²) and the same a: the log has",
+    "the 95 % interval of generalized Gaussian noise with p = ½ is q ± 0.963·σ": "The 95 % interval of generalized",
+    "a step of the proof of Theorem transform": "Step of the proof",
+    "the estimator is a function on the range of f": "The estimator g is a function",
+    "small records lose more under the log than under the fourth root, large ones less": "Compared with the fourth",
+    "on cattle, unlike CBP, the less slow policies are ahead over a wide range": "Cattle, unlike CBP",
+    "the median of a median-unbiased estimator is the sum": "With g = f⁻¹ − a above f(a)",
+    "such an estimator has the least risk if it is 0 below f(a)": "Of these, g = 0 below f(a)",
+    "the interval of a transformation contains the result with the stated probability": "The interval from the",
+    "only the log has bounds that are linear in the sum": "Of all mechanisms of the paper only the log",
+    "the quantile function of generalized Gaussian noise with p = ½": "The quantile function of this noise",
+    "the odd moments of polylog noise are 0": "The odd moments are 0",
 }
 
 
 @pytest.fixture(scope="module")
-def subjects(tmp_path_factory):
-    store = Store(tmp_path_factory.mktemp("parts"))
+def store(tmp_path_factory):
+    return Store(tmp_path_factory.mktemp("parts"))
+
+
+@pytest.fixture(scope="module")
+def subjects(store):
     plans = [plan_experiments(one, REPETITIONS, LOSSES.get(one.name, ())) for one in paper_attributes()]
     return {plan.attribute.name: carry_out(plan, store, lambda draws: None) for plan in plans}
+
+
+@pytest.fixture(scope="module")
+def printed(store, subjects):
+    """The same with the d of the polylog that the paper prints."""
+    attributes = [one.attribute for one in subjects.values()]
+    plans = [plan_experiments(one, REPETITIONS, (), mechanisms_with_printed_d(one)) for one in attributes]
+    return [carry_out(plan, store, lambda draws: None) for plan in plans]
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +148,7 @@ def rows(gains, names, first):
 
 def test_the_readme(subjects, capsys):
     payroll = subjects["PAYANN"]
-    ten, fifty = payroll.gains
+    _, ten, fifty = payroll.gains
     records, cells = len(payroll.attribute.values), len(payroll.attribute.sums)
     smaller = sum(one.cells for one in fifty.classes if one.low < 1000)
     runpy.run_path(str(ROOT / "examples/compare_mechanisms.py"), run_name="__main__")
@@ -146,20 +193,29 @@ def test_the_readme(subjects, capsys):
     assert not ahead[-1]
 
 
-def test_the_page_of_the_study(subjects, measured):
+def test_no_verdict_on_the_experiments_changes_with_the_printed_d(printed, measured):
+    found = {claim.text: finding for claim, finding in check_claims(printed) if claim.place.startswith("6.4")}
+    assert {text: one.verdict for text, one in found.items()} == {text: measured[text].verdict for text in found}
+    changed = [text for text, one in found.items() if one.measured != measured[text].measured]
+    assert 5 < len(changed) < len(found)
+    gaussian = next(one.measured for text, one in found.items() if text.startswith("CBP: generalized Gaussian and"))
+    assert "EMP 4.74, 0;" in gaussian  # "Gaussian noise is never ahead"
+
+
+def test_the_page_of_the_study(subjects, printed, measured):
     payroll, cattle = subjects["PAYANN"], subjects["Cattle"]
     verdicts = Counter(finding.verdict for finding in measured.values())
-    ten, fifty = payroll.gains
+    one, ten, fifty = payroll.gains
     first = [one.label for one in ten.classes].index("1,000 to 10,000")
-    errors = {name: list(map(percent, ten.medians[name][first:])) for name in (MATCHED, CLIPPED)}
-    ten_clipped, fifty_clipped = (
-        next(one for one in gains.contenders if one.name == CLIPPED) for gains in (ten, fifty)
-    )
+    errors = {name: list(map(percent, ten.medians[name][first:])) for name in (MATCHED, TIGHT, CLIPPED)}
+    small = {name: list(map(percent, one.medians[name][first + 1 :])) for name in (TIGHT, GAUSS, CLIPPED)}
+    assert one.medians[MATCHED].min() > 1e4  # "above a million %"
+    one_clipped, ten_clipped, fifty_clipped = map(clipping, payroll.gains)
     losses = {one.name: one.median_loss for one in fifty.contenders}
     ratio = fifty.medians[POWER][first:] / fifty.medians[MATCHED][first:]
     assert ((ratio > 6.5) & (ratio < 7.5)).all()  # "a seventh"
     assert losses[MATCHED] == pytest.approx(losses[POWER], rel=0.1)  # "about as much"
-    (herds,) = cattle.gains
+    *_, herds = cattle.gains
     typical = [one.label for one in herds.classes].index("1 million to 10 million")
     computed = [
         f"Of {len(CLAIMS)} claims, {verdicts['holds']} hold, {verdicts['holds in part']} hold in part, "
@@ -169,7 +225,22 @@ def test_the_page_of_the_study(subjects, measured):
         f"the median record loses {format_number(losses[POLYLOG])}. "
         f"With the matched scale it loses {losses[MATCHED]:.2g}",
         f"under the paper's polylog ({payroll.losses[POLYLOG].largest:.0f})",
-        f"the matched polylog is off by {', '.join(errors[MATCHED][:-1])} and {errors[MATCHED][-1]} in cells from",
+        f"({', '.join(errors[MATCHED][:-1])} and {errors[MATCHED][-1]} with the closed form)",
+        f"The matched polylog is off by {', '.join(errors[TIGHT][:-1])} and {errors[TIGHT][-1]} in cells from",
+        f"the matched polylog is off by {', '.join(small[TIGHT][:-1])} and {small[TIGHT][-1]} in cells from",
+        f"plain Gaussian noise by {', '.join(small[GAUSS][:-1])} and {small[GAUSS][-1]}; clipping at "
+        f"{threshold(one_clipped, 1)} by {', '.join(small[CLIPPED][:-1])} and {small[CLIPPED][-1]}, with a total that "
+        f"is {-100 * one_clipped.total_bias:.1f} % too small",
+        f"The polylog is off by {percent(herds.medians[TIGHT][typical])}",
+        *value_rows(fifty),
+        *(
+            f"| {loss} | {ahead(gains)} of {len(gains.classes)} | {ahead(other)} of {len(other.classes)} |"
+            for loss, gains, other in zip((1, 10, 50), payroll.gains, cattle.gains, strict=True)
+        ),
+        f"Under Laplace noise on the log its loss is {format_number(band(fifty, LOG_LAPLACE))}",
+        f"the largest loss is {format_number(printed[0].losses[POLYLOG].largest)} instead of "
+        f"{format_number(subjects['EMP'].losses[POLYLOG].largest)}",
+        f"only at a loss of {last_ahead(subjects['EMP'].losses[POWER], subjects['EMP'].losses[POLYLOG]):.1f}",
         f"Clipping at {threshold(ten_clipped, 10)} is off by {', '.join(errors[CLIPPED][:-1])} and "
         f"{errors[CLIPPED][-1]}, with a total that is {-100 * ten_clipped.total_bias:.1f} % too small",
         f"clipping at {threshold(fifty_clipped, 50)}, then Gaussian",
@@ -182,7 +253,7 @@ def test_the_page_of_the_study(subjects, measured):
     ]
     text = path_of("study.md").read_text(encoding="utf-8")
     for line in text.splitlines():
-        if re.match(r"\| (6\.\d|A\.)", line):
+        if re.match(r"\| (4|6|A|B|C|D|F)[ .]", line):
             check_measured(line, measured)
             computed.append(line)
     real = text.partition("## On real data")[2]  # facts about other data, with their source
@@ -201,6 +272,27 @@ def check_measured(line, measured):
     for number in re.findall(r"(?<![\wE])\d[\d,]*(?:\.\d+)?", re.sub(r"\(E.*?\)|p = 1|d ≤ 2|1/\(2d\)|10⁶", "", words)):
         places = len(number.partition(".")[2])
         assert any(round(one, places) == float(number.replace(",", "")) for one in known), (claim, number, found)
+
+
+def band(gains, name):
+    found = next(one for one in gains.contenders if one.name == name)
+    return found.band_loss(found.attribute.largest)
+
+
+def value_rows(gains):
+    found = {one.name: one for one in gains.contenders}
+    for words, name in VALUE_ROWS.items():
+        one = found[name]
+        losses = map(format_number, (one.largest_loss, band(gains, name)))
+        share = f"{format_number(100 * one.share_at_most_one)} %"
+        cells = (words, percent(gains.medians[name][-1]), format_number(one.median_loss), share, *losses)
+        yield f"| {' | '.join(cells)} |"
+
+
+def ahead(gains):
+    """Return in how many size classes the matched polylog has the smallest error, from the verdict."""
+    counted = re.search(r"pays in (\d+) of", gains.verdict)
+    return int(counted[1]) if counted else 0 if "does not pay" in gains.verdict else len(gains.classes)
 
 
 def clipping(gains):

@@ -12,7 +12,7 @@ from helpers.errors import refused
 from slowscale.core.errors import ParameterError
 from slowscale.study.attributes import given_attributes
 from slowscale.study.experiments import Experiment
-from slowscale.study.run import _Output, run_study
+from slowscale.study.run import PAPER_FIGURES, _Output, paper_figure, run_study
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,10 @@ def study(attributes, tmp_path_factory):
 def test_every_figure_has_its_pictures_and_its_numbers(study):
     folder = study.page.parent
     names = {path.stem for path in (folder / "figures").glob("*.svg")}
-    assert names == {"gains-10", "distributions", "loss-cdfs", "relative-errors", "stds", "policies"}
+    assert names == {
+        *("gains-10", "distributions", "loss-cdfs", "loss-tails", "relative-errors", "stds", "policies"),
+        "value-policies",
+    }
     assert {path.stem for path in (folder / "figures").glob("*.png")} == names
     numbers = {path.stem for path in (folder / "data").glob("*.csv")}
     assert numbers == names | {"distributions-quartiles", "claims", "records", "parameters", "tail-weights"}
@@ -43,9 +46,19 @@ def test_every_figure_has_its_pictures_and_its_numbers(study):
 
 def test_the_page_shows_every_figure_and_every_claim(study):
     page = study.page.read_text(encoding="utf-8")
-    assert page.count("<figure") == 6
+    assert page.count("<figure") == 8
     assert f"{len(study.claims)} claims" in page
     assert "nan" not in re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)
+
+
+def test_a_figure_says_which_one_of_the_paper_it_is():
+    source = "Figure 4 (ecdf-all) of the paper"
+    assert [paper_figure(name) for name in ("loss-cdfs", "loss-cdfs-printed-d", "gains-10")] == [
+        f"{source}.",
+        f"{source}, with the printed d.",
+        "",
+    ]
+    assert sorted(int(name.split()[1]) for name in PAPER_FIGURES.values()) == list(range(1, 13))
 
 
 def test_a_page_about_own_data_says_that_it_is_confidential(study):
@@ -78,7 +91,7 @@ def test_an_interrupted_study_continues(attributes, tmp_path, monkeypatch):
         done.append(self.key)
         return run(self)
 
-    monkeypatch.setattr("slowscale.study.run.drawings", lambda subjects: [])
+    monkeypatch.setattr("slowscale.study.run.drawings", lambda *subjects: [])
     monkeypatch.setattr(Experiment, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_study(tmp_path, attributes, repetitions=5, losses=())
@@ -98,7 +111,7 @@ def test_files_about_own_data_are_for_their_owner_only(study):
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    monkeypatch.setattr("slowscale.study.run.drawings", lambda subjects: [])
+    monkeypatch.setattr("slowscale.study.run.drawings", lambda *subjects: [])
 
 
 @pytest.mark.usefixtures("undrawn")
