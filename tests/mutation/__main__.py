@@ -1,4 +1,5 @@
-"""Run the mutants: `python -m mutation run [PART ...]`; with `--random N --seed S` a sample. `show` prints survivors.
+"""Run the mutants: `python -m mutation run [PART ...]`; with `--random N --seed S` a sample. `show` prints survivors,
+`stale` what is accepted although it is no mutant any more.
 
 A part is a path, a room such as "advice", or a word in the names of modules, such as "roll-ups". `run` first records
 which tests reach each line: all unit tests, or with `--random` those of the rooms of the parts. Records are used again
@@ -37,7 +38,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m mutation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("step", choices=["record", "run", "show"])
+    parser.add_argument("step", choices=["record", "run", "show", "stale"])
     parser.add_argument(
         "parts", nargs="*", help="paths, rooms or words in names; the rooms that decide privacy if left out"
     )
@@ -53,6 +54,8 @@ def main() -> int:
     given = parser.parse_intermixed_args()
     if given.step == "record":
         return record(given.tests or [TESTS], given.processes)
+    if given.step == "stale":
+        return show_stale()
     files = find_modules(given.parts or list(ROOMS))
     chosen = choose(files, given.random, given.seed)
     if given.step == "show":
@@ -155,6 +158,16 @@ def show(chosen: list[Mutant]) -> int:
         share = count["killed"] / wanted if wanted else 1.0
         print(f"{room:16} {count['killed']:5} of {wanted:5} killed, {share:.1%}; {dict(count)}")
     return int(counts["all"]["not tried"] > 0 or share < 0.9)
+
+
+def show_stale() -> int:
+    """Print the accepted survivors that are no mutants of their room any more; fail if there are any."""
+    accepted = read_accepted()
+    rooms = sorted({name.partition(" | ")[0] for name in accepted})
+    found = {place_free(mutant.name) for mutant in choose(find_modules(rooms), None, 0)}
+    stale = [name for name in accepted if name not in found]
+    print(*stale, f"{len(stale)} of {len(accepted)} accepted survivors are stale", sep="\n")
+    return int(bool(stale))
 
 
 if __name__ == "__main__":
