@@ -248,7 +248,7 @@ def test_values():
     assert "that a record has 110 and not 100." in ss.attacker(log, values=(100, 110)).sentence()
 
 
-@pytest.mark.parametrize("prior", [0.001, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize("prior", [0.001, 0.3, 0.5, 0.6, 0.9])
 def test_posterior(prior):
     """Against the integrals that define it, on a fine grid."""
     noise, shift = GeneralizedGaussianNoise(sigma=6.0, p=0.5), 10.0
@@ -291,6 +291,8 @@ def test_errors():
     }.items():
         with refused(ss.SlowscaleError, subject, code=code):
             eval(wrong, {"ss": ss, "m": m})
+    with pytest.raises(ss.ParameterTypeError, match=r"^values excludes"):
+        ss.attacker(m, 1, values=(1, 2))
 
 
 def test_sentences_about_several_sizes_and_about_no_protection():
@@ -314,3 +316,15 @@ def test_a_small_scale_hides_nothing(scale):
 def test_a_distance_beyond_floats_is_never_taken_for_none(mechanism):
     assert ss.attacker(mechanism(1e-200, 0.5), 1e200).delta(5.0) == 1
     assert ss.attacker(mechanism(1e200, 0.5), 1e-200).loss > 0
+
+
+@pytest.mark.parametrize(
+    "mechanism", [ss.Gaussian(sigma=2), ss.Laplace(sigma=2), ss.ExponentialPolylog(d=0.24), ss.Log(sigma=0.5)], ids=str
+)
+def test_a_record_that_adds_nothing_is_never_detected(mechanism):
+    found = ss.attacker(mechanism, 0)
+    assert found.power(RATES).tolist() == RATES.tolist()
+    assert found.delta([0, 0.1]).tolist() == [0, 0]
+    assert found.loss == 0
+    both = ss.attacker([mechanism, mechanism], [0, 7])
+    assert both.power(RATES) == pytest.approx(ss.attacker(mechanism, 7).power(RATES), rel=1e-3)
