@@ -97,7 +97,7 @@ def test_facts_words_and_losses(tmp_path):
     request = {"cells": sums, "sizes": ss.Quantiles("pay", [0.5], loss=0.25)}
     assert "sizes: 1 quantile of the totals of each firm" in str(session.preview(request))
     made = session.release(request)
-    assert made["sizes"].about.entity == made.facts.protect == "firm"
+    assert made["sizes"].about.entity == made["sizes"].to_dict()["entity"] == made.facts.protect == "firm"
     assert "the size of a firm is its total" in repr(made["sizes"])
     assert "Every firm loses 0.25" in made["sizes"].note
     cell = {"pay": 70, "count": 2}

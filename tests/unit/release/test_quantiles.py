@@ -5,6 +5,7 @@ import json
 import math
 import re
 import warnings
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -22,7 +23,7 @@ import slowscale as ss
 from slowscale.accounting import Charge
 from slowscale.policy import ConstantPolicy, Policy, RankPolicy
 from slowscale.release.facts import Facts
-from slowscale.release.quantiles import Ranks, ranks_in_words
+from slowscale.release.quantiles import Ranks, rank_error, ranks_in_words
 
 GRID = [1, 2, 3]
 ORDERS = (1.0001, 1.5, 2, 4, 16, 128)
@@ -133,6 +134,12 @@ def test_the_rate_is_never_too_large(share):
         assert math.isclose(pure, 2 * math.sqrt(4 * loss), rel_tol=1e-12)
 
 
+def test_a_rate_that_floats_can_state_is_neither_lowered_nor_charged_more():
+    asked = ranks([0.5], 0.5)
+    assert asked.rates == (2.0,)
+    assert asked.pure_policy(False)({}) == 2
+
+
 def test_the_shares_are_exact():
     table = ss.Quantiles("x", [0.1, Decimal("0.7")], loss=1, grid=[0.1, 1])
     assert (table.shares, table.sizes) == ((Fraction(1, 10), Fraction(7, 10)), (Fraction(1, 10), 1))
@@ -183,6 +190,14 @@ def test_several_quantiles_are_sorted_and_share_the_loss():
         assert drawn == sorted(drawn)
     assert asked.policy(False)({}) == 1e-6
     assert asked.rank_error(0.95) > ranks([0.5], 1e-6, range(1, 50)).rank_error(0.95)
+    assert rank_error((3.0, 2.0, 3.0), 10, 0.94) == pytest.approx(rank_error((2.0,), 10, 0.98), rel=1e-12)
+
+
+def test_an_error_of_rank_is_never_negative_and_needs_a_level():
+    assert rank_error((2.0,), 2, 0.1) == 0  # the better of two sizes is drawn more often than that
+    for level in (-0.5, 0, 1, 1.5):
+        with refused(ss.ParameterError, "level", code="value"):
+            rank_error((2.0,), 10, level)
 
 
 def test_a_grid_of_sizes():
@@ -265,11 +280,18 @@ def test_the_result():
     assert "NOT PRIVATE" not in shown
     written = json.loads(json.dumps(found.to_dict()))
     assert written["quantiles"] == dict(found)
+    assert "entity" not in written
     facts = Facts.from_dict(written["facts"])
     assert facts.tables["quantiles"].quantiles.grid == (1, 5.5, 8, 100, 1000, 5000)
     assert facts.tables["quantiles"].quantiles.at == (0.25, 0.5, 0.999)
     assert facts == found.whole
     assert "NOT PRIVATE" in repr(ss.Session(TABLE, bits=Recorded(1)).quantiles("x", loss=1))
+
+
+def test_large_sizes_are_written_with_an_exponent():
+    found = ss.Session(TABLE).quantiles("x", [0.25, 0.5, 0.75], loss=1, grid=[0.5, 1])
+    large = replace(found, table=found.table.set_column(2, "size", [[1e15, 1e16, 2.5e16]]))
+    assert large.rows == [("p25", "1,000,000,000,000,000"), ("p50", "1e+16"), ("p75", "2.5e+16")]
 
 
 def test_filters_derived_columns_and_missing_values():
