@@ -20,7 +20,9 @@ import slowscale as ss
 from slowscale.mechanisms.sum_intervals import sum_ends, sum_half_steps, sum_variances
 from slowscale.mechanisms.transforms import root_cumulants
 from slowscale.noise.sums import sum_half_widths
+from slowscale.release.facts import NO_VARIANCE
 from slowscale.release.numbers import group_sums, number_column, whole_units
+from slowscale.release.rollup import SUM_ERRORS, _ends, _units, _widened
 
 COUNTIES = ["01001", "01003", "02013", "02016", "02020"]
 INDUSTRIES = [111, 112, 221, 335, 445, 999]
@@ -186,7 +188,38 @@ def test_standard_errors(release):
     assert rolled.unbiased_variance("emp") == pytest.approx([6 * one] * 5)
     sums = pd.Series(release.unbiased_variance("size")).groupby(release.table["county"].to_pylist()).sum()
     least = 6 * release.mechanisms["size"].std(0) ** 2
-    assert rolled.table["size_se"].to_pylist() == pytest.approx(np.sqrt(np.maximum(sums, least)).tolist(), rel=1e-3)
+    wanted = np.sqrt(np.maximum(sums, least)).to_numpy()
+    assert rolled.table["size_se"].to_pylist() == pytest.approx(wanted.tolist(), rel=1e-3)
+    assert (np.array(rolled.table["size_se"].to_pylist()) >= wanted * (1 - 1e-12)).all()  # rounded up
+
+
+def test_the_meaning_of_standard_errors(release):
+    columns = described(release.rollup("county")).columns
+    assert {name: column.se for name, column in columns.items()} == {
+        "emp": SUM_ERRORS[False],
+        "pay": SUM_ERRORS[False],
+        "count": SUM_ERRORS[False],
+        "size": SUM_ERRORS[True],
+    }
+    with pytest.warns(ss.ScaleWarning):
+        heavy = ss.ExponentialPolylog(d=2.5, p=1)
+    made = ss.Session({"x": [1]}, accounting="closed", bits=Recorded(1)).sum({"x": heavy})
+    assert described(made.rollup()).columns["x"].se == NO_VARIANCE
+
+
+def test_intervals_are_raised_to_0_where_sums_cannot_be_negative(release):
+    """Cells far below 0: a count cannot be negative, and a sum with additive noise can."""
+    table = release.table
+    for name in ("emp", "count"):
+        table = table.set_column(
+            table.column_names.index(name), name, pa.array(np.full(table.num_rows, -100, np.int64))
+        )
+    rolled = with_table(release, table, ratios={}).rollup("county").table
+    assert rolled["count"].to_pylist() == [-600] * 5
+    assert rolled["count_low"].to_pylist() == rolled["count_high"].to_pylist() == [0] * 5
+    half = sum_half_widths(release.mechanisms["emp"].noise, [6], 0.95, 1.0)[6]
+    assert rolled["emp_low"].to_pylist() == [-600 - half] * 5
+    assert rolled["emp_high"].to_pylist() == [-600 + half] * 5
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
@@ -221,6 +254,19 @@ def test_intervals_at_other_levels(release):
     assert (high - low).tolist() == [2 * half] * 6
 
 
+def test_intervals_of_transformed_cells_from_a_file(release, records, tmp_path):
+    """From 95 % to 99 %, Chebyshev's half-width grows by the root of (0.05 − s)/(0.01 − s) = 9, where s is 0.005."""
+    signed = ss.Session(records, bits=Recorded(1)).sum({"size": ss.Arsinh(s=3, sigma=1)}, keys=KEYS)
+    for cells in (release, signed):
+        back = ss.read_release(cells.rollup("county").to_csv(tmp_path / "out.csv", overwrite=True))
+        centre, before = (np.array(back.table[name].to_pylist()) for name in ("size", "size_high"))
+        low, high = back.interval("size", 0.99)
+        half = 3 * (before - centre + 1)
+        assert (np.abs(high - centre - half) <= 1).all()
+        assert (low == (np.maximum(2 * centre - high, 0) if cells is release else 2 * centre - high)).all()
+    assert (low < 0).any()  # sums of both signs
+
+
 def test_a_level_that_a_file_does_not_support(release, tmp_path):
     back = ss.read_release(release.rollup("naics").to_csv(tmp_path / "out.csv"))
     assert np.isinf(back.interval("size", 0.99)[1]).all()  # five cells each: the sum of their intervals
@@ -242,8 +288,9 @@ def test_a_rollup_can_be_pickled_and_shown(release):
 
 
 def test_what_is_refused(release, records):
-    with refused(ss.ParameterError, "by", code="unknown-column"):
+    with refused(ss.ParameterError, "by", code="unknown-column") as caught:
         release.rollup("state")
+    assert caught.value.remedy.startswith("choose from county, naics. For a level")
     with refused(ss.ParameterError, "by", code="unknown-column"):
         release.rollup("region", hierarchy=STATES)
     with refused(ss.ParameterError, "by", code="duplicate"):
@@ -294,8 +341,9 @@ def test_a_release_without_keys(records):
     rolled = release.rollup()
     assert rolled.table.drop_columns("cells").equals(release.table)
     assert described(rolled).rollup.complete is None
-    with refused(ss.ParameterError, "by", code="unknown-column"):
+    with refused(ss.ParameterError, "by", code="unknown-column") as caught:
         release.rollup("county")
+    assert "none: the table has no keys" in caught.value.remedy
 
 
 @pytest.mark.parametrize("name", ADDITIVE)
@@ -426,6 +474,37 @@ def test_coarse_floats_widen_the_interval(release):
     rolled = cells.rollup("county").table.to_pylist()[0]
     assert rolled["pay"] == 6 * 2.0**60
     assert rolled["pay_low"] <= 6 * (2.0**60 - 128) < 6 * (2.0**60 + 128) <= rolled["pay_high"]
+
+
+def test_a_coarse_estimate_is_the_nearest_float(release):
+    """2⁶¹ + 128 lies between floats that are 512 apart: the ends lie outside of it."""
+    cells = np.array([2.0**60, 2.0**60, 128.0, 0, 0, 0] * 5)
+    table = release.table.set_column(release.table.column_names.index("pay"), "pay", pa.array(cells))
+    rolled = with_table(release, table, ratios={}).rollup("county").table.to_pylist()[0]
+    assert rolled["pay"] == 2.0**61
+    half = Fraction(sum_half_steps(release.mechanisms["pay"], Fraction(1, 100), 0.95, False, np.array([6]))[0], 100)
+    slack = Fraction(2 * (100 * 2**60 // 2**51 + 1), 100)
+    low, high = (2**61 + 128 + side * (half + slack) for side in (-1, 1))
+    assert Fraction(rolled["pay_low"]) <= low < Fraction(math.nextafter(rolled["pay_low"], math.inf))
+    assert Fraction(math.nextafter(rolled["pay_high"], 0)) < high <= Fraction(rolled["pay_high"])
+
+
+def test_the_slack_of_coarse_floats():
+    """At least half the distance of floats around each cell, in units; none where floats tell all units apart."""
+    cells, groups, ends = np.array([2**51 - 1, 2**51, -(2**60), 5]), np.array([0, 1, 2, 2]), np.zeros(3, np.int64)
+    low, high = _widened(cells, groups, ends, ends, pa.float64())
+    assert (-low).tolist() == high.tolist() == [0, 2, 2**9 + 1]
+    assert _widened(cells[1:2], groups[:1], ends[:1], ends[:1], pa.float64())[1].tolist() == [2]
+    assert _widened(cells, groups, ends, ends, pa.int64()) == (ends, ends)
+    endless = np.array([-math.inf, 0, 0])
+    assert _widened(cells, groups, endless, -endless, pa.float64())[0] is endless
+
+
+def test_ends_that_are_infinite():
+    low, high = _ends(np.array([5, 7]), np.array([math.inf, 2], object))
+    assert (low.tolist(), high.tolist()) == ([-math.inf, 5], [math.inf, 9])
+    assert _units(pa.chunked_array([[1.5, math.inf]]), Fraction(1, 2)).tolist() == [3, math.inf]
+    assert _units(pa.chunked_array([[1.5, 4.0]]), Fraction(1, 2)).tolist() == [3, 8]
 
 
 @pytest.mark.parametrize("k", range(1, 9))
