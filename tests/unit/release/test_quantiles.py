@@ -226,6 +226,12 @@ def test_a_wrong_grid_of_sizes(given, subject, code):
         ss.size_grid(**given)
 
 
+def test_a_grid_of_sizes_has_as_many_as_quantiles_take():
+    assert len(ss.size_grid(1, 1e27, 37)) == 1000
+    with pytest.raises(ss.ParameterError, match="this one has 1,001; "):
+        ss.size_grid(1, 1e10, 100)
+
+
 @pytest.mark.parametrize(
     ("changed", "subject", "code"),
     [

@@ -230,6 +230,12 @@ def test_mistakes(make, subject, code):
         make()
 
 
+@pytest.mark.parametrize(("name", "meaning"), [("Count", "the number of records"), ("*", "the cap of every other")])
+def test_reserved_names_and_their_meaning(name, meaning):
+    with pytest.raises(ss.ParameterError, match=f"reserved for {meaning}"):
+        ss.Sums({name: ss.Gaussian(sigma=1)})
+
+
 def test_a_plan_builds_each_mechanism_once(tmp_path, monkeypatch):
     made = []
     real = ss.Mechanism.calibrate.__func__
@@ -285,6 +291,8 @@ def test_a_request_is_a_value():
     assert len(made) == 5
     assert {name: made.source(name) for name in made.rollups} == dict.fromkeys(("states", "regions", "nation"), "cells")
     assert list(made.drawn) == ["cells", "kinds"]
+    assert [name for name in made if made.used_hierarchies(name) == (REGIONS,)] == ["regions"]
+    assert made.used_hierarchies("states") == ()
     assert ss.Rollup("cells", "state") == ss.Rollup("cells", ["state"])
 
 
