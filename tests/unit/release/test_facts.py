@@ -4,13 +4,23 @@ import json
 import pickle
 
 import pandas as pd
+import pyarrow as pa
 import pydantic
 import pytest
 from helpers.bitsources import Recorded
 from helpers.errors import refused
 
 import slowscale as ss
-from slowscale.release.facts import ColumnFacts, Facts, KeysFacts, LedgerHead, TableFacts
+from slowscale.release.facts import (
+    ColumnFacts,
+    Facts,
+    KeysFacts,
+    LedgerHead,
+    QuantilesFacts,
+    TableFacts,
+    escape_formulas,
+    escaped_names,
+)
 
 
 @pytest.fixture(scope="module")
@@ -143,3 +153,52 @@ def test_a_part_that_is_not_a_mapping_is_refused(release):
         table = {**whole["tables"]["table"], name: 5}
         with refused(ss.ParameterError, code="damaged", path=(*TABLE, name)):
             Facts.from_dict({**whole, "tables": {"table": table}})
+
+
+@pytest.mark.parametrize("unit", ["0", "-1/2", "1/0", "one"])
+def test_a_unit_is_a_number_above_0(release, unit):
+    with pytest.raises(pydantic.ValidationError, match="must be a number > 0"):
+        release.facts.columns["x"].with_(unit=unit)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"at": (), "rates": ()}, {"rates": (1.0,)}, {"rates": (1.0, 0.0)}, {"rates": (1.0, -2.0)}, {"grid": (1,)}],
+    ids=str,
+)
+def test_each_quantile_has_a_rate_and_sizes_to_choose_from(changes):
+    good = {"column": "x", "at": (0.5, 0.9), "grid": (1, 2), "rates": (1.0, 0.5), "loss": 1.0, "level": 0.95}
+    QuantilesFacts(**good, nulls="error")
+    with pytest.raises(pydantic.ValidationError, match="a rate > 0 for each quantile"):
+        QuantilesFacts(**{**good, **changes}, nulls="error")
+
+
+def test_an_error_says_what_is_wrong_and_where(release):
+    whole = release.facts.to_dict()
+    del whole["tables"]["table"]["rows"]
+    with pytest.raises(ss.ParameterError) as caught:
+        Facts.from_dict(whole)
+    assert str(caught.value) == "tables.table.rows: field required"
+
+
+def test_text_that_a_spreadsheet_would_run_is_escaped():
+    table = pa.table({"n": [1, 2, 3, 4], "g": ["=1+1", "-5", "'a", "a"], "h": ["'b", "b", "c", "+1e3"]})
+    escaped, columns = escape_formulas(table)
+    assert columns == ["g"]
+    assert escaped["g"].to_pylist() == ["'=1+1", "-5", "''a", "a"]
+    assert escaped["h"].equals(table["h"])
+    assert escaped_names(["=n", "-5", "'a", "a"]) == ["'=n", "-5", "''a", "a"]
+    assert escaped_names(["-5", "'a", "a"]) == ["-5", "'a", "a"]
+
+
+def test_names_that_a_spreadsheet_would_run_come_back(release, tmp_path):
+    made = ss.Session({"=x": [5], "'y": [1]}, bits=Recorded(1)).sum(
+        {"=x": ss.Gaussian(sigma=1), "'y": ss.Gaussian(sigma=1)}
+    )
+    made.to_csv(tmp_path / "one.csv")
+    assert (tmp_path / "one.csv").read_text(encoding="utf-8").startswith('"\'=x","\'=x_se",')
+    assert json.loads((tmp_path / "one.csv.json").read_text(encoding="utf-8"))["escaped_names"] is True
+    read = ss.read_release(tmp_path / "one.csv")
+    assert read.table.equals(made.table)
+    release.to_csv(tmp_path / "two.csv")
+    assert "escaped_names" not in json.loads((tmp_path / "two.csv.json").read_text(encoding="utf-8"))
