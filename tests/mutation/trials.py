@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import types
 from collections.abc import Iterator
@@ -186,7 +187,7 @@ def _fork(mutant: Mutant, tests: list[str], live: list[types.FunctionType]) -> i
     status = 3
     try:
         os.setpgid(0, 0)
-        with _silence():
+        with _silence(), _own_curves(mutant):
             if live:
                 _exchange(mutant, live)
             else:
@@ -210,6 +211,15 @@ def _exchange(mutant: Mutant, live: list[types.FunctionType]) -> None:
             return
         codes.extend(part for part in code.co_consts if isinstance(part, types.CodeType))
     raise LookupError(mutant.function)
+
+
+@contextlib.contextmanager
+def _own_curves(mutant: Mutant) -> Iterator[None]:
+    """Let a mutant of the code that computes tight curves compute them: all other trials share a cache of curves."""
+    with tempfile.TemporaryDirectory(prefix="slowscale-curves-") as folder:
+        if Path(mutant.path).parts[2] == "noise":
+            os.environ["SLOWSCALE_CACHE"] = folder
+        yield
 
 
 @contextlib.contextmanager
