@@ -16,9 +16,18 @@ from slowscale.noise import (
     PointsNoise,
     stored_curves,
 )
-from slowscale.noise.divergence import far_end, tight_loss, tight_losses
+from slowscale.noise.divergence import TightLoss, far_end, tight_loss, tight_losses
 from slowscale.noise.stored_curves import closed_bound, package_curves, tight_curve
-from slowscale.noise.tight_curve import TightCurve, _corners, build_curve, merged, prove
+from slowscale.noise.tight_curve import (
+    BOUND_SHARE,
+    TightCurve,
+    _Bounds,
+    _by_group_privacy,
+    _corners,
+    build_curve,
+    merged,
+    prove,
+)
 
 ROUGH = 0.2  # curves of this precision are quick to compute
 NOISE = ExponentialPolylogNoise(d=0.5)
@@ -92,6 +101,53 @@ def test_a_knot_that_is_too_low_is_noticed(curve, place):
 def test_bounds_that_do_not_reach_the_ends_prove_nothing(curve, cut):
     bounds = sorted(curve.bounds, key=lambda bound: bound.influence)[cut]
     assert not curve.lies_above(bounds)
+
+
+@pytest.mark.parametrize(("lowered", "proved"), [(0.0, True), (1e-6, False), (1e-8, False)])
+def test_group_privacy_proves_no_more_than_it_says(lowered, proved):
+    """For Δ between k·x and (k + 1)·x, a loss is at most (k + 1)² times that at x, so at most (Δ/x + 1)² times it."""
+    seed = TightLoss(influence=0.1, upper=3.0, lower=3.0, order=2.0, cells=1, orders=1)
+    logs = np.linspace(0, math.log(10), 2000)
+    losses = np.log((np.exp(logs) / 0.1 + 1) ** 2 * 3.0)
+    curve = TightCurve(logs, losses - lowered, 0.01)
+    assert curve._follows_from(seed, 1.0, math.exp(losses[-1] - lowered)) == proved
+    bounds = [seed, *(dataclasses.replace(seed, influence=at, upper=1e9) for at in (1.0, 10.0))]
+    assert curve.lies_above(bounds) == proved
+
+
+@pytest.mark.parametrize("precision", [0.01, ROUGH])
+def test_group_privacy_is_used_as_long_as_it_is_precise(precision):
+    """Its last bound is close to the loss there, and that at a size 50 % larger is not."""
+    bounds = _Bounds(NOISE, BOUND_SHARE * precision)
+    logs, upper, slope = _by_group_privacy(bounds, precision)
+    assert len(bounds.seen) < 20
+    assert slope == 2
+    last = math.exp(logs[-1])
+    assert upper[0] == pytest.approx(tight_loss(NOISE, math.exp(logs[0])).upper, rel=0.05 * precision + 5e-4)
+    assert upper[-1] <= tight_loss(NOISE, last).lower * (1 + 0.2 * precision + 1e-3)
+    assert upper[-1] * 1.5**2 > tight_loss(NOISE, 1.5 * last).upper * (1 + 0.1 * precision + 4e-4)
+    assert (np.diff(upper) >= 0).all()
+
+
+def test_without_group_privacy_the_first_steps_follow_from_the_slope():
+    """The loss of this noise grows with a power of 2p, below 2, of a small influence."""
+    bounds = _Bounds(GeneralizedGaussianNoise(sigma=1, p=0.3), BOUND_SHARE * ROUGH)
+    logs, upper, slope = _by_group_privacy(bounds, ROUGH)
+    assert logs.size == upper.size == 1
+    assert slope == pytest.approx(0.6, abs=0.1)
+
+
+def test_a_curve_is_made_from_few_bounds():
+    """From group privacy for small sizes, and from about one bound for each step elsewhere."""
+    curve = build_curve(NOISE, lambda x: closed_bound(NOISE, x), ROUGH)
+    at = np.array([bound.influence for bound in curve.bounds])
+    assert (at < 0.1).sum() < 20
+    assert at.size < 300
+    sizes = np.geomspace(1e-3, 1e3, 25)
+    exact = np.array([tight_loss(NOISE, size).lower for size in sizes.tolist()])
+    ratios = np.minimum(curve(sizes), closed_bound(NOISE, sizes)) / exact
+    assert ratios.min() >= 1
+    assert ratios.max() <= 1 + ROUGH
 
 
 def test_knots_out_of_order_are_noticed(curve):

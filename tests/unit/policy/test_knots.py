@@ -122,6 +122,16 @@ def test_malformed_knots_are_refused(damage):
     assert len(str(error.value)) < 300
 
 
+def test_knots_may_reach_the_ends_of_their_range():
+    knots = tuple((size, loss) for size, loss in zip(KNOT_SIZES, (-40.0, 40.0), strict=True))
+    assert replace(computed(), knots=knots).knots == knots
+    for place, step in ((0, -1e-9), (1, 1e-9)):
+        wrong = [list(knot) for knot in knots]
+        wrong[place][0] += step
+        with refused(ParameterError, "knots", code="value"):
+            replace(computed(), knots=wrong)
+
+
 def test_a_description_without_knots_is_refused():
     description = {name: value for name, value in computed().to_dict().items() if name != "knots"}
     with refused(ParameterError, "description", code="value"):

@@ -115,6 +115,10 @@ def test_its_formula_has_its_values():
     sizes = np.geomspace(1e-6, 1e22, 300)
     assert formula_value(policy.formula(), {"Δ": sizes}) == pytest.approx(policy(sizes), rel=1e-9)
     assert str(policy).startswith("min(tight(Δ / 300; ExponentialPolylog, certified within 20 %); tanh(ε/2)")
+    for sigma, ratio in ((1, "Δ"), (2, "Δ / 2")):
+        policy = tight(ss.ExponentialPolylog(d=0.5, sigma=sigma))
+        assert str(policy).startswith(f"min(tight({ratio}; ")
+        assert formula_value(policy.formula(), {"Δ": sizes}) == pytest.approx(policy(sizes), rel=1e-9)
 
 
 def test_a_policy_without_a_short_formula_is_written_as_one_table():
@@ -196,6 +200,13 @@ def test_a_certificate_can_be_printed_and_verified():
     text = str(certificate)
     assert "ExponentialPolylogNoise(d=0.5, sigma=300.0" in text
     assert "at most 20.00% above the tight loss" in text
+    ends = [f"{table[i]['influence']:.4g}" for i in (0, -1)]
+    assert f"{len(table)} influences from {ends[0]} to {ends[1]}" in text
+    shown = table[:: len(table) // 20]
+    assert len(shown) >= 20
+    assert [line.split()[:3] for line in text.splitlines()[5:]] == [
+        [f"{row['influence']:.5g}", f"{row['lower']:.8g}", f"{row['upper']:.8g}"] for row in shown
+    ]
 
 
 def test_the_gains_for_the_calibrations_of_the_paper():
