@@ -55,6 +55,8 @@ def test_labels_steps_and_rules():
         ({"rounding": [1]}, "rounding", "type"),
         ({"source": ""}, "source", "empty"),
         ({"notes": "one"}, "notes", "type"),
+        ({"notes": ["one", " "]}, "notes", "empty"),
+        ({"flags": ["a", "", "b"]}, "flags", "empty"),
         ({"columns": {"pay": 3}}, "columns['pay']", "type"),
         ({"columns": {"pay": {"titel": "x"}}}, "columns['pay']", "unknown-name"),
         ({"columns": {1: "x"}}, "the keys of columns", "type"),
@@ -65,6 +67,10 @@ def test_labels_steps_and_rules():
         ({"cv_limits": [33.3, 16.5]}, "cv_limits", "value"),
         ({"cv_limits": [16.55, 33.3]}, "cv_limits", "value"),
         ({"cv_limits": [float("nan"), 33.3]}, "cv_limits", "value"),
+        ({"cv_limits": [16.5, 16.5]}, "cv_limits", "value"),
+        ({"cv_limits": [0, 16.5]}, "cv_limits", "value"),
+        ({"cv_limits": [-0.1, 16.5]}, "cv_limits", "value"),
+        ({"cv_limits": [16.5, 1e9]}, "cv_limits", "value"),
         ({"flags": ["a", "b"]}, "flags", "value"),
         ({"flags": ["a", "a", "b"]}, "flags", "value"),
         ({"flags": ["a", "negative", "b"]}, "flags", "value"),
@@ -90,19 +96,28 @@ def test_code_lists_are_read_as_text(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "code"),
+    ("text", "code", "problem"),
     [
-        ("code,name\n01\n", "missing"),
-        ("code,name\n01, \n", "missing"),
-        ("code,name\n01,a\n01,b\n", "duplicate"),
-        ("code,name\n", "empty"),
-        ('code,name\n"01', "unreadable"),
+        ("code,name\n01\n", "missing", "but '01' has no name"),
+        ("code,name\n01, \n", "missing", "but '01' has no name"),
+        ("code,name\n01,a\n01,b\n", "duplicate", "two names for '01'"),
+        ("code,name\n", "empty", "must have a header"),
+        ('code,name\n"01', "unreadable", "cannot be read: unexpected end of data"),
     ],
 )
-def test_code_lists_with_mistakes(tmp_path, text, code):
+def test_code_lists_with_mistakes(tmp_path, text, code, problem):
     path = tmp_path / "codes.csv"
     path.write_text(text)
-    with refused(ss.ParameterError, f"codes: {path}", code=code):
+    with refused(ss.ParameterError, f"codes: {path}", code=code) as caught:
         read_codes(path)
-    with refused(ss.ParameterError, f"codes: {tmp_path / 'none.csv'}", code="unreadable"):
+    assert problem in str(caught.value)
+
+
+def test_code_lists_that_are_not_there(tmp_path):
+    with refused(ss.ParameterError, f"codes: {tmp_path / 'none.csv'}", code="unreadable") as caught:
         read_codes(tmp_path / "none.csv")
+    assert "cannot be read: No such file or directory" in str(caught.value)
+
+
+def test_a_limit_may_be_a_tenth_of_a_per_cent():
+    assert ss.Publication("T", cv_limits=(0.1, 0.2)).cv_limits == (0.1, 0.2)
