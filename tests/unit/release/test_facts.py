@@ -5,6 +5,7 @@ import pickle
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet
 import pydantic
 import pytest
 from helpers.bitsources import Recorded
@@ -12,6 +13,7 @@ from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.release.facts import (
+    PUBLICATION,
     ColumnFacts,
     Facts,
     KeysFacts,
@@ -20,6 +22,7 @@ from slowscale.release.facts import (
     TableFacts,
     escape_formulas,
     escaped_names,
+    read_parquet,
 )
 
 
@@ -202,3 +205,17 @@ def test_names_that_a_spreadsheet_would_run_come_back(release, tmp_path):
     assert read.table.equals(made.table)
     release.to_csv(tmp_path / "two.csv")
     assert "escaped_names" not in json.loads((tmp_path / "two.csv.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_names_beside_labels_are_left_out_of_a_published_file(release, tmp_path, published):
+    """A publication marks them, and says so in the schema. Without that, a column is a column of the release."""
+    (table,) = release.tables.values()
+    names = pa.field("g_name", pa.string(), metadata={b"role": b"name"})
+    metadata = table.to_arrow().schema.metadata | ({PUBLICATION: b"{}"} if published else {})
+    named = table.table.append_column(names, [["A", "B"]]).replace_schema_metadata(metadata)
+    pa.parquet.write_table(named, tmp_path / "r.parquet")
+    read, facts = read_parquet(tmp_path / "r.parquet")
+    assert read.column_names == [*table.table.column_names, *([] if published else ["g_name"])]
+    assert read.select(table.table.column_names).equals(table.table)
+    assert Facts.from_dict(facts) == table.file_facts
