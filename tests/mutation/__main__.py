@@ -27,7 +27,7 @@ from .trials import run_trials
 
 PACKAGE = Path("src/slowscale")
 TESTS = "tests/unit"
-ROOMS = ("policy", "accounting", "sampling", "data", "mechanisms", "release")  # they decide privacy
+ROOMS = ("noise", "policy", "accounting", "sampling", "data", "mechanisms", "release")  # they decide privacy
 # Coverage stops in a child that is forked while another thread runs.
 UNTRACEABLE = "test_a_child_forked_while_a_thread_draws_is_not_locked_out"
 RESULTS = FOLDER / "results.jsonl"
