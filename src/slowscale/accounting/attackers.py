@@ -194,9 +194,9 @@ class Attacker:
         log_odds = math.log(start) - math.log1p(-start)
         against = -log_odds - self.loss
         highest = 1 / (1 + math.exp(min(against, 700.0)))
-        # The best guess is right with probability 1 − π + π·δ(ln((1 − π)/π)); δ(−ε) is 1 − exp(−ε)·(1 − δ(ε)).
-        delta = self.delta(abs(log_odds))
-        correct = 1 - start + start * delta if log_odds <= 0 else start + (1 - start) * delta
+        # The best guess is right with probability 1 − π + π·δ(ln((1 − π)/π)); δ(−ε) is 1 − exp(−ε)·(1 − δ(ε)). So the
+        # likelier answer and the other one have the same roles, whichever of the two it is.
+        correct = max(start, 1 - start) + min(start, 1 - start) * self.delta(abs(log_odds))
         return Posterior(start, highest, min(self._curve.average(log_odds), highest), correct)
 
     def sentence(self, false_alarms: float = EXAMPLE_ALARMS, subject: str | None = None) -> str:
@@ -318,7 +318,7 @@ def presence(mechanism: Mechanism, influence: float) -> Pair:
         return _gaussian(transformation.policy(influence))
     with np.errstate(all="ignore"):
         rise = transformation._gaussian_policy(1.0)._rise(np.array([influence]))
-    return _shifted(transformation.added, float(rise[0]))
+    return _shifted(transformation.added, rise.item())
 
 
 @lru_cache(maxsize=256)

@@ -147,8 +147,8 @@ class Publication:
         limits = tuple(
             as_number("cv_limits", limit, "numbers > 0, in percent") for limit in _list("cv_limits", self.cv_limits)
         )
-        tenths = [0, *(round(10 * limit) if 0 < limit < 1e9 else 0 for limit in limits)]
-        exact = all(abs(tenth - 10 * limit) < 1e-9 * tenth for tenth, limit in zip(tenths[1:], limits, strict=True))
+        tenths = [round(10 * limit) if 0 < limit < 1e9 else 0 for limit in limits]
+        exact = all(abs(tenth - 10 * limit) < 1e-9 * tenth for tenth, limit in zip(tenths, limits, strict=True))
         if not exact or any(a >= b for a, b in pairwise(tenths)):
             raise ParameterError(
                 "cv_limits", allowed="multiples of 0.1 above 0 that increase, such as (16.5, 33.3)", given=limits

@@ -199,7 +199,7 @@ class QuantilesFacts(_Facts):
 
     @model_validator(mode="after")
     def _check_rates(self) -> "QuantilesFacts":
-        if len(self.rates) != len(self.at) or len(self.grid) < 2 or min(self.rates, default=0) <= 0:
+        if not self.rates or len(self.rates) != len(self.at) or len(self.grid) < 2 or min(self.rates) <= 0:
             raise ValueError("there must be a rate > 0 for each quantile, and a grid of sizes")
         return self
 
@@ -366,7 +366,7 @@ class Facts(_Facts):
         try:
             return Facts.model_validate(description)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
+            first = error.errors()[0]
             place = ".".join(map(str, first["loc"])) or "facts"
             words = f"{first['msg'][:1].lower()}{first['msg'][1:]}"
             raise ParameterError(f"{place}:", words, code="damaged", path=first["loc"]) from None

@@ -305,16 +305,15 @@ def _units(ends: pa.ChunkedArray, unit: Fraction) -> Any:
 
 
 def _enlarged(release: ReleasedSums, column: str, level: float, counts: Any) -> tuple[Any, Any]:
-    """Return the ends of enlarged intervals, in units."""
+    """Return the ends of enlarged intervals, in units, not yet raised to a lower bound on the true sums."""
     facts, mechanism = release.facts.columns[column], release._known_mechanism(column)
     assert isinstance(mechanism, TransformationMechanism)
     spent = (1 - facts.level) * SUMS_SHARE
     before, now = 1 - facts.level - spent, 1 - level - spent
     if not uses_moments(mechanism) or now <= 0:
-        return np.full(counts.size, mechanism._least), np.full(counts.size, math.inf)
+        return np.full(counts.size, -math.inf), np.full(counts.size, math.inf)
     centre, high = (_units(release.table[name], facts.grid) for name in (column, f"{column}_high"))
     # Either inequality may have given the half-width; that of the second moment grows faster.
     half = (high - centre + 1).astype(float) * math.sqrt(before / now) * (1 + 1e-12)
     half = ceilings(np.where(counts <= FEW_CELLS, math.inf, half))
-    low, high = _ends(centre, half)
-    return (np.maximum(low, 0) if mechanism._needs_nonnegative else low), high
+    return _ends(centre, half)
