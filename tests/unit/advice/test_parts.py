@@ -7,7 +7,7 @@ import pytest
 
 import slowscale as ss
 from slowscale.advice.advising import Advice, Candidate, _errors, _trade
-from slowscale.advice.searching import SMALL_LOSS, LeastError
+from slowscale.advice.searching import SMALL_LOSS, LeastError, _selection
 from slowscale.advice.shapes import Accuracy, Space, half_width
 
 ACCURACY = Accuracy(0.95, None, 20.0)
@@ -90,3 +90,9 @@ def test_a_promise_never_grows_faster_than_before():
     slopes = np.diff(losses) / np.diff(sizes)
     assert slopes[1] == pytest.approx(slopes[0], rel=1e-9)
     assert search._excess(shape, error) == pytest.approx(0, abs=1e-3)
+
+
+def test_the_recommended_the_best_at_each_size_and_the_best_of_each_family_are_shown():
+    losses = np.array([[1.0, 1.0], [0.5, 3.0], [2.0, 2.0], [5.0, 5.0]])
+    assert _selection(["a", "a", "b", "b"], losses) == [0, 1, 2]
+    assert _selection(["a", "a", "b", "b"], losses[::-1]) == [3, 2, 1]
