@@ -4,6 +4,7 @@ import dataclasses
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -213,11 +214,16 @@ def test_a_damaged_or_changed_file_is_not_used(folder, computed):
     bounds = np.array([dataclasses.astuple(bound) for bound in curve.bounds])
     lower = bounds.copy()
     lower[:, 1] *= 0.9
-    description = stored_curves._description(NOISE, ROUGH)
+    description, checksum = stored_curves._description(NOISE, ROUGH), stored_curves._checksum
 
     def signed(sizes, losses, facts):
-        checksum = stored_curves._checksum(description, sizes, losses, facts)
-        change(path, log_sizes=sizes, log_losses=losses, bounds=facts, checksum=checksum)
+        change(
+            path,
+            log_sizes=sizes,
+            log_losses=losses,
+            bounds=facts,
+            checksum=checksum(description, sizes, losses, facts),
+        )
 
     damages = [
         lambda: path.write_bytes(b"no file"),
@@ -227,6 +233,10 @@ def test_a_damaged_or_changed_file_is_not_used(folder, computed):
         lambda: signed(curve.log_sizes, low.log_losses, lower),  # so are the bounds, by less
         lambda: signed(curve.log_sizes, curve.log_losses + math.log(0.9), lower),  # so are the bounds, as much
         lambda: change(path, description="other"),
+        lambda: change(path, log_losses=curve.log_losses + 0.01),  # it is right, but the checksum is not
+        lambda: change(
+            path, description="other", checksum=checksum("other", curve.log_sizes, curve.log_losses, bounds)
+        ),
     ]
     for damage in damages:
         stored_curves._CURVES.clear()
@@ -234,6 +244,26 @@ def test_a_damaged_or_changed_file_is_not_used(folder, computed):
         damage()
         tight_curve(NOISE, ROUGH)
         assert len(computed) == before + 1, "the file was used"
+
+
+class Runs:
+    """An object that makes a file when it is read by pickle."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def test_a_file_cannot_run_code(folder, computed, tmp_path):
+    tight_curve(NOISE, ROUGH)
+    (path,) = folder.glob("*.npz")
+    change(path, log_sizes=np.array([Runs(tmp_path / "it_ran")], object))
+    stored_curves._CURVES.clear()
+    tight_curve(NOISE, ROUGH)
+    assert len(computed) == 2
+    assert not (tmp_path / "it_ran").exists()
 
 
 def test_without_a_folder_the_curve_is_computed_each_time(monkeypatch, tmp_path, computed):
@@ -370,6 +400,22 @@ def test_what_others_can_change_is_not_used(folder, computed, change, monkeypatc
         tight_curve(NOISE, ROUGH)
     assert len(computed) == 2, "the file was used"
     assert path.read_bytes() == before
+
+
+def test_nothing_is_written_where_others_can_write(folder, computed):
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.warns(ss.CacheWarning):
+        tight_curve(NOISE, ROUGH)
+    assert len(computed) == 1
+    assert not list(folder.iterdir())
+
+
+def test_files_of_root_are_trusted_by_every_user(monkeypatch):
+    place = Path("/etc/passwd")
+    monkeypatch.setattr(os, "geteuid", lambda: 12_345)
+    assert place.stat().st_uid == 0
+    assert stored_curves._is_trusted(place)
 
 
 def test_the_cache_is_used_whatever_the_umask_is(folder, computed, monkeypatch):
