@@ -3,6 +3,7 @@
 import json
 import os
 import time
+import warnings
 
 import coverage
 import pytest
@@ -36,7 +37,9 @@ class Recorder:
     def pytest_sessionfinish(self) -> None:
         """Write what was seen."""
         self.coverage.stop()
-        self.coverage.save()
+        with warnings.catch_warnings():  # Coverage warns if all lines of some file ran before it started
+            warnings.simplefilter("ignore", coverage.exceptions.CoverageWarning)
+            self.coverage.save()
         (FOLDER / f"durations.{self.name}.json").write_text(json.dumps(self.durations))
 
 

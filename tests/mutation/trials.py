@@ -48,6 +48,15 @@ class Quick:
         settings.load_profile("quick")
 
 
+class Counted(Quick):
+    """A pytest plugin that counts the tests that are collected."""
+
+    count = 0
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        self.count = len(items)
+
+
 class Chosen(Quick):
     """A pytest plugin that keeps the chosen tests, in their order."""
 
@@ -151,9 +160,11 @@ def _parsed(path: str) -> ast.Module:
 def _collect_all(records: Records) -> dict[tuple[str, str, int], list[types.FunctionType]]:
     """Import all tests and the package, and find the package's functions by file, name and first line."""
     files = sorted({test.partition("::")[0] for test in records.durations})
+    first, second = Counted(), Counted()
     with _silence():
-        statuses = [pytest.main([*OPTIONS, "--collect-only", *files], plugins=[Quick()]) for _ in range(2)]
-    if any(statuses):  # trials collect again, and a fault must not be blamed for that
+        statuses = [pytest.main([*OPTIONS, "--collect-only", *files], plugins=[one]) for one in (first, second)]
+    # Trials collect again: a fault must not be blamed for a failure of that, nor pass for want of tests.
+    if any(statuses) or first.count != second.count:
         raise SystemExit("The tests cannot be collected twice: is a generator given to parametrize?")
     here, found = str(Path.cwd()) + os.sep, {}
     for function in gc.get_objects():

@@ -43,7 +43,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "change"), itertools.product(PLANS, CHANGES), ids=str)
+@pytest.mark.parametrize(("name", "change"), list(itertools.product(PLANS, CHANGES)), ids=str)
 def test_one_value_changes(name, change):
     text, (place, value) = PLANS[name], change
     draft = Draft(Path("plan.toml"), text)
