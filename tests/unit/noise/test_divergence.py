@@ -71,7 +71,7 @@ def cases():
     yield ExponentialPolylogNoise(d=0.4), 1e15
 
 
-@pytest.mark.parametrize(("noise", "influence"), cases())
+@pytest.mark.parametrize(("noise", "influence"), list(cases()))
 def test_the_bounds_enclose_the_loss_at_50_digits(noise, influence):
     found = tight_loss(noise, influence)
     truth = exact_loss(noise, influence, found.order)
@@ -80,7 +80,7 @@ def test_the_bounds_enclose_the_loss_at_50_digits(noise, influence):
         assert exact_loss(noise, influence, order) <= found.upper
 
 
-@pytest.mark.parametrize("noise", random_noises(np.random.default_rng(31), 6))
+@pytest.mark.parametrize("noise", list(random_noises(np.random.default_rng(31), 6)))
 @pytest.mark.parametrize(("influence", "nearest"), [(1e-3, 0.9), (40.0, 0.9), (40.0, 0.3)])
 def test_bounds_that_are_computed_together_enclose_the_loss(noise, influence, nearest):
     """They hold however far apart the influences are, and are as close as single ones for neighbours."""
@@ -315,3 +315,68 @@ def test_a_kink_lies_in_a_narrow_cell_without_bounds_on_derivatives(influence):
                 flat = (cells.upper[0] == cells.upper[1]) & (cells.density_gap < np.inf)
                 assert all(flat[i] for i in inside)
                 assert len(inside) <= 1
+
+
+LINED = [
+    GeneralizedGaussianNoise(sigma=1, p=0.5),
+    GeneralizedGaussianNoise(sigma=1, p=1),
+    ArsinhNormalNoise(scale=1, shape=0.5),
+    ArsinhNormalNoise(scale=1, shape=2.0),
+    ExponentialPolylogNoise(d=0.3),
+    ExponentialPolylogNoise(d=2.0, a=40.0, p=3.0),
+    PointsNoise([(10.0, 0.1), (1000.0, 2.0), (1e6, 8.0)]),
+]
+
+
+@pytest.mark.parametrize("noise", LINED, ids=str)
+@pytest.mark.parametrize("influence", [1e-6, 0.3, 3.0, 12.0, 4e3])
+def test_the_lines_of_every_cell_enclose_the_loss_and_the_density(noise, influence):
+    """At places inside of each cell: L between its two lines, and ln p(z − Δ) below its line by at most the gap."""
+    outer, inner = _Integrals(noise, influence, far_end(noise))._cells
+    for cells, shift, place in (
+        (outer, lambda t: np.full_like(t, influence), lambda t: t + influence),
+        (inner, lambda t: influence - 2 * t, lambda t: influence - t),
+    ):
+        for share in (0.02, 0.2, 0.5, 0.8, 0.98):
+            t = cells.t[:-1] + share * cells.width
+            loss, density = noise._drop_rise(t, shift(t)), noise._log_peak - noise._drop(place(t))
+            upper, lower, above = (
+                (1 - share) * line[0] + share * line[1] for line in (cells.upper, cells.lower, cells.density)
+            )
+            rounding = 1e-13 * (1 + np.abs(density))
+            misplaced = 1e-13 + 1e-15 * (t + influence) / cells.width  # a place is rounded; this matters between kinks
+            assert (loss <= upper * (1 + misplaced)).all()
+            assert (loss >= lower * (1 - misplaced)).all()
+            assert (density <= above + rounding).all()
+            assert (density >= above - cells.density_gap - rounding).all()
+
+
+def test_orders_below_the_first_one_are_bounded_by_its_chord():
+    """For ψ(x) = 5x, the ratio ψ/(x(x + 1)) is 5/(x + 1), with the supremum at 0."""
+    x = np.array([0.5, 1.0, 2.0])
+    suprema, at = _Orders(lambda x: x, 5.0, x, np.log(np.expm1(5 * x))).suprema()
+    assert suprema == pytest.approx([5, 5 / 1.5, 5 / 2, 5 / 3], rel=1e-9)
+    assert at == pytest.approx([0.5, 0.5, 1.0, 2.0])
+
+
+def test_bounds_have_room_for_the_rounding_of_exponents():
+    """In ψ, and in the part of an integral beyond the last cell."""
+    x, logs = np.array([0.5, 3.0]), np.array([0.7, 40.0])
+    psi = _Orders(lambda x: x, math.inf, x, logs).psi
+    with mpmath.workdps(40):
+        exact = [mpmath.log1p(mpmath.exp(mpmath.mpf(log))) for log in logs.tolist()]
+        assert all(found >= more * (1 + EXPONENT_ROUNDING / 2) for found, more in zip(psi.tolist(), exact, strict=True))
+    integrals = _Integrals(GeneralizedGaussianNoise(sigma=1, p=1), 8.0, 20.0)
+    loss, tail = integrals._tail_loss.item(), integrals._log_tail.item()
+    integrals._cells = []
+    for order in (0.5, 64.0):
+        with mpmath.workdps(40):
+            plain = mpmath.log(mpmath.expm1((1 + order) * mpmath.mpf(loss)) * -mpmath.expm1(-order * mpmath.mpf(loss)))
+            room = EXPONENT_ROUNDING * ((1 + order) * loss + plain)
+            assert integrals.log_upper(np.array([order])).item() - tail >= plain + 0.9 * room
+
+
+def test_the_order_of_the_largest_divergence_is_above_1():
+    """For Laplace noise d_α/α falls with α, so that the first order above 1 has the largest one."""
+    for influence in (1e-6, 1.0, 10.0):
+        assert tight_loss(GeneralizedGaussianNoise(sigma=1, p=1), influence).order == 1 + FIRST_ORDER
