@@ -97,7 +97,7 @@ def tail_moments(
 
 # Chebyshev nodes of an interpolating polynomial, the largest relative error at the ends of its interval, and how little
 # its last terms may add, relative to the values.
-INTERPOLATION_NODES, LARGEST_ERROR, LAST_TERMS, NEGLIGIBLE = 32, 1e-9, 4, 1e-10
+INTERPOLATION_NODES, INTERPOLATION_ERROR, LAST_TERMS, NEGLIGIBLE_TERMS = 32, 1e-9, 4, 1e-10
 
 
 @cache
@@ -133,8 +133,8 @@ def interpolated(function: Callable[[Array], Array], q: Array, pieces: Array) ->
         at, ends = np.split(function(np.append(middle + half * nodes, [low, high])), [nodes.size])
         with np.errstate(all="ignore"):
             terms = matrix @ at
-            small = np.abs(terms[-LAST_TERMS:]).sum() <= NEGLIGIBLE * at.min()
-            agrees = (np.abs(chebval([-1.0, 1.0], terms) - ends) <= LARGEST_ERROR * ends).all()
+            small = np.abs(terms[-LAST_TERMS:]).sum() <= NEGLIGIBLE_TERMS * at.min()
+            agrees = (np.abs(chebval([-1.0, 1.0], terms) - ends) <= INTERPOLATION_ERROR * ends).all()
         if small and agrees:
             out[rows] = chebval((q[rows] - middle) / half, terms)
         else:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import slowscale as ss
-from slowscale.mechanisms.quadrature import LARGEST_ERROR, _rule, error_moments, exact_coverage, interpolated
+from slowscale.mechanisms.quadrature import INTERPOLATION_ERROR, _rule, error_moments, exact_coverage, interpolated
 from slowscale.mechanisms.transformation import TransformationMechanism
 from slowscale.noise import GaussianNoise
 
@@ -90,7 +90,7 @@ def test_standard_deviations_of_many_sums_are_those_of_each(m, sums, monkeypatch
     found = m.std(q)
     assert sum(evaluated) < q.size / 4
     some = np.append(np.arange(20), rng.choice(q.size, 60))
-    assert found[some] == pytest.approx(direct(m, q[some]), rel=2 * LARGEST_ERROR, abs=0)
+    assert found[some] == pytest.approx(direct(m, q[some]), rel=2 * INTERPOLATION_ERROR, abs=0)
 
 
 def test_a_function_with_kinks_is_evaluated_near_them():
@@ -102,4 +102,4 @@ def test_a_function_with_kinks_is_evaluated_near_them():
     q = np.random.default_rng(1).random(50_000)
     found = interpolated(bent, q, np.zeros_like(q))
     assert sum(evaluated) < q.size / 2
-    assert found == pytest.approx(bent(q), rel=LARGEST_ERROR)
+    assert found == pytest.approx(bent(q), rel=INTERPOLATION_ERROR)
