@@ -19,7 +19,7 @@ from slowscale.release.columns import ColumnPolicy, example_sums, explain_column
 if TYPE_CHECKING:
     from slowscale.accounting.sizes import RecordSize
     from slowscale.plan import Checked, Plan
-    from slowscale.release import Release
+    from slowscale.release.release import Release
     from slowscale.release.table import ReleasedTable
 
 MAX_ROWS = 12  # of a released table

@@ -46,10 +46,10 @@ from slowscale.release.facts import Facts
 
 if TYPE_CHECKING:
     from slowscale.publish.minisign import PublicKey
-    from slowscale.release import Release
     from slowscale.release.dominance import Dominance
     from slowscale.release.inspection import Inspection
     from slowscale.release.quantiles import ReleasedQuantiles
+    from slowscale.release.release import Release
     from slowscale.release.request import Drawn, Quantiles
     from slowscale.release.table import ReleasedTable
 
@@ -165,7 +165,7 @@ def finish_plan(plan: Plan, overwrite: bool = False) -> "tuple[Release, list[Pat
         tables on disk are of several releases, the newest one is finished, and only older ones are replaced.
     """
     from slowscale.accounting.record import read_policies
-    from slowscale.release import Release
+    from slowscale.release.release import Release
 
     check_has_tables(plan)
     sources = _newest(plan, _drawn_files(plan))
@@ -257,7 +257,7 @@ def _newest(plan: Plan, files: Mapping[str, Mapping[Path, Facts]]) -> dict[str, 
 
 
 def _is_readable(path: Path) -> bool:
-    from slowscale.release import read_release
+    from slowscale.release.release import read_release
 
     try:
         read_release(path)
@@ -268,7 +268,7 @@ def _is_readable(path: Path) -> bool:
 
 def _read(plan: Plan, name: str, path: Path) -> "ReleasedTable":
     """Return a drawn table that is on disk, or raise unless this plan made it."""
-    from slowscale.release import read_release
+    from slowscale.release.release import read_release
     from slowscale.release.repeating import requested_table
 
     table: Any = next(iter(read_release(path).tables.values()))
