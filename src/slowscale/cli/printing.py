@@ -234,7 +234,7 @@ def plan_as_json(checked: "Checked", stated: Sequence["RecordSize"]) -> dict[str
         "sizes": sizes_as_json(_all_columns(plan), stated, checked.accountant.band),
         "caps_checked": checked.caps_checked,
         "allowed": refusal is None,
-        "refusal": None if refusal is None else str(refusal),
+        "refusal": checked.refused,
     }
 
 

@@ -396,7 +396,7 @@ def _with_derived(plan: Plan, drawn: "Mapping[str, ReleasedTable]") -> "dict[str
 
 
 def _is_kept(plan: Plan, output: Output, release: str) -> bool:
-    """Return whether all files of an output are there; raise if they are not shown to be of the release with this id.
+    """Return whether all files of an output are there; raise if one is damaged, or not shown to be of this release.
 
     Files of which one is missing are made again, unless the facts of the table are there and are of another release.
     """
@@ -405,23 +405,26 @@ def _is_kept(plan: Plan, output: Output, release: str) -> bool:
 
     first, complete = output.files[0], all(map(os.path.lexists, output.files))
     tables = {path: name for name, paths in table_files(plan).items() for path in paths}
-    report = output_of(plan).report
+    report, damaged = output_of(plan).report, False
     if not any(map(os.path.lexists, output.files)):
         return False
     if first in tables:
         try:
             facts = read_file_facts(first)
         except SlowscaleError:
-            of_this = not complete
+            of_this, damaged = not complete, complete
         else:
-            of_this = (facts.id, facts.table) == (release, tables[first]) and (not complete or _is_readable(first))
+            of_this = (facts.id, facts.table) == (release, tables[first])
+            damaged = of_this and complete and not _is_readable(first)
     elif not complete:
         of_this = True
     elif report is not None and first == Path(report):
         of_this = release in first.read_text(encoding="utf-8", errors="replace")
     else:
         of_this = published_releases(output.files) == [(release, name) for name in sums_tables(plan)]
+    remedy = "pass --overwrite to write it again"
+    if damaged:
+        raise ParameterError(first, "is damaged, or no table of a release", code="unreadable", remedy=remedy)
     if not of_this:
-        problem, remedy = "is of another release", "pass --overwrite to write it again"
-        raise ParameterError(first, problem, code="mismatch", remedy=remedy)
+        raise ParameterError(first, "is of another release", code="mismatch", remedy=remedy)
     return complete
