@@ -595,7 +595,7 @@ def test_a_ledger_of_quantiles_belongs_to_a_data_set(tmp_path):
         (["--where", "zz > 1"], "error: --where names 'zz', which is not a column"),
         (["--ledger", "x.ledger"], "--ledger must not be given with a plan"),
         (["--dataset", "x"], "--dataset must not be given with a plan"),
-        (["--column", "pay"], "--column: column 'pay' is not in the data; did you mean"),
+        (["--column", "pay"], "--column 'pay' is not in the data; did you mean"),
     ],
 )
 def test_wrong_options_of_quantiles(folder, options, words):
