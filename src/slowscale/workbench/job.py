@@ -49,4 +49,6 @@ def main(name: str, plan_path: Path, overwrite: bool) -> int:
 if __name__ == "__main__":
     with interruptible():
         code = main(sys.argv[1], Path(sys.argv[2]), "--overwrite" in sys.argv[3:])
-    sys.exit(code)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)  # at once: the result is there, so that the next release may start, but this process has its lock
