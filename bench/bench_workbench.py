@@ -2,7 +2,7 @@
 
 Targets: at most 4 s from the start of the process to the first chart; at most 300 ms from a slider to the new chart, at
 the 95th percentile; at most 200 MB more than a process that has imported the library and asked the advisor, of which
-vl_convert takes about 120 MB: it keeps a JavaScript engine, so that a chart takes milliseconds. It needs Chromium and
+vl_convert takes 70 MB or more: it keeps a JavaScript engine, so that a chart takes milliseconds. It needs Chromium and
 the packages of the tests.
 """
 
