@@ -11,6 +11,9 @@ from hypothesis import settings
 settings.register_profile("default", deadline=None, derandomize=os.environ.get("CI") == "true", print_blob=True)
 settings.load_profile("default")
 
+# Programs that tests start read compiled modules, as those of an installed package do: they start faster by a quarter.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # These are not searched for doctests. Importing helpers/toy.py registers a mechanism for the whole process, importing a
 # module of unit/golden once more registers its checks twice, and mutation needs the extra `mutants`.
 collect_ignore = ["helpers", "mutation", "unit/golden"]

@@ -63,10 +63,10 @@ if TYPE_CHECKING:
     from slowscale.publish import ColumnLabel, Publication
     from slowscale.publish.minisign import keygen
     from slowscale.publish.signing import sign, verify
-    from slowscale.release import Release, read_release
     from slowscale.release.dominance import Dominance
     from slowscale.release.inspection import Inspection
     from slowscale.release.quantiles import ReleasedQuantiles
+    from slowscale.release.release import Release, read_release
     from slowscale.release.request import Quantiles, Request, Rollup, Sums, size_grid
     from slowscale.release.session import Session
     from slowscale.release.table import ReleasedSums
@@ -98,7 +98,7 @@ _HOMES = {
     "slowscale.release.quantiles": ("ReleasedQuantiles",),
     "slowscale.release.request": ("Quantiles", "Request", "Rollup", "Sums", "size_grid"),
     "slowscale.release.table": ("ReleasedSums",),
-    "slowscale.release": ("Release", "read_release"),
+    "slowscale.release.release": ("Release", "read_release"),
     "slowscale.release.dominance": ("Dominance",),
     "slowscale.release.inspection": ("Inspection",),
     "slowscale.release.session": ("Session",),

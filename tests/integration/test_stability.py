@@ -45,8 +45,8 @@ UNCLIPPED = ss.Root(k=1, sigma=1e-9)  # it needs sums >= 0, so it refuses negati
 
 # The documented data errors: the only errors that a single record may cause.
 DATA_ERRORS = {
-    "nulls", "nan", "infinite", "negatives", "too-large", "digits", "unreadable", "declared-type", "precision",
-    "open-quote", "last-quote", "field-count", "line-ends", "encoding",
+    "nulls", "nan", "infinite", "negatives", "too-large", "too-large-to-rank", "digits", "unreadable",
+    "declared-type", "precision", "open-quote", "last-quote", "field-count", "line-ends", "encoding",
 }  # fmt: skip
 
 # Labels of each kind: keys, and labels that are similar to keys.

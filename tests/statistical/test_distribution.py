@@ -194,7 +194,7 @@ def test_median_estimators_are_median_unbiased(m, q):
 )
 def test_intervals_hold_the_truth(m, q):
     """At least at the level; at most a little more where rounding or the edge at 0 widens them."""
-    draws = 100_000 if m._error_grows and m.estimator == "median" else 1_000_000  # its standard errors need quadrature
+    draws = 1_000_000
     noisy = m.release(np.full(draws, q), level=0.9)
     covered = np.mean((noisy.low <= q) & (q <= noisy.high))
     allowed = 6.2 * 0.3 / math.sqrt(draws)

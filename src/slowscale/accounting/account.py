@@ -486,6 +486,8 @@ def check_caps(caps: Any, argument: str = "caps") -> dict[str, Policy]:
     for name, given in caps.items():
         if not isinstance(name, str):
             raise ParameterTypeError("the names of caps", allowed='columns, "count" or "*", as text', given=name)
+        if not folded(name):
+            raise ParameterError("the names of caps", allowed="not empty, and not of invisible characters", given=name)
         if folded(name) in seen:
             raise ParameterError(
                 argument,

@@ -7,6 +7,15 @@ Exit codes: 0 done; 1 a bug in slowscale; 2 a wrong command, option or plan; 3 d
 inside the functions that use it.
 """
 
-from slowscale.cli.app import main
+import signal
 
-__all__ = ["main"]
+
+def main() -> None:
+    """Run the command. Ctrl-C before it starts ends the process without a word."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from slowscale.cli.app import main as run
+
+    signal.signal(signal.SIGINT, before)
+    run()

@@ -1,6 +1,5 @@
 """The commands by name, the entry point, and errors with their exit codes."""
 
-import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from slowscale.cli.mechanisms import advise, calibrate, compare, study
 from slowscale.cli.plans import check, demo, init, inspect, keygen, release, schema, serve, sign, verify
 from slowscale.cli.quantiles import quantiles
 from slowscale.cli.shared import echo
+from slowscale.core.interrupts import interruptible
 
 INTERRUPTED = 130
 # Any other SlowscaleError: 2. Code 6 is a question that was not answered with yes.
@@ -87,15 +87,9 @@ def main() -> None:
     if debug:
         sys.argv.remove("--debug")
     warnings.showwarning = lambda message, *_: echo(f"warning: {message}", err=True)
-    interrupts: list[int] = []  # Ctrl-C while a compiled module is imported ends as its ImportError
-
-    def interrupt(number: int, frame: object) -> None:
-        interrupts.append(number)
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, interrupt)  # KeyboardInterrupt as before, but remembered
     try:
-        code = app(prog_name="slowscale", standalone_mode=False)
+        with interruptible():
+            code = app(prog_name="slowscale", standalone_mode=False)
     except typer.Exit as stopped:
         code = stopped.exit_code
     except (KeyboardInterrupt, typer.Abort):
@@ -103,7 +97,7 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        code = INTERRUPTED if interrupts else _report_error(error)
+        code = _report_error(error)
     if code == INTERRUPTED:  # Typer returns this code, too, instead of raising KeyboardInterrupt
         echo("\ninterrupted: what was charged stays charged, and no file is half written", err=True)
     sys.exit(code)

@@ -72,7 +72,7 @@ def verify(
 ) -> None:
     """Check that no entry was changed, removed or moved. Exit with code 5 if one was."""
     from slowscale.core.errors import ParameterError
-    from slowscale.release import read_release
+    from slowscale.release.release import read_release
 
     head = None
     if against is not None:
@@ -282,8 +282,8 @@ def _read(source: Path) -> tuple["RecordPolicy", Sequence["ColumnPolicy"], str |
     from slowscale.plan import read_plan
     from slowscale.plan.checking import check_has_tables
     from slowscale.policy.bounded import BAND
-    from slowscale.release import read_release
     from slowscale.release.columns import drawn_columns
+    from slowscale.release.release import read_release
 
     if source.suffix == ".toml":
         plan = read_plan(source)

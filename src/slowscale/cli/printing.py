@@ -19,7 +19,7 @@ from slowscale.release.columns import ColumnPolicy, example_sums, explain_column
 if TYPE_CHECKING:
     from slowscale.accounting.sizes import RecordSize
     from slowscale.plan import Checked, Plan
-    from slowscale.release import Release
+    from slowscale.release.release import Release
     from slowscale.release.table import ReleasedTable
 
 MAX_ROWS = 12  # of a released table
@@ -234,7 +234,7 @@ def plan_as_json(checked: "Checked", stated: Sequence["RecordSize"]) -> dict[str
         "sizes": sizes_as_json(_all_columns(plan), stated, checked.accountant.band),
         "caps_checked": checked.caps_checked,
         "allowed": refusal is None,
-        "refusal": None if refusal is None else str(refusal),
+        "refusal": checked.refused,
     }
 
 

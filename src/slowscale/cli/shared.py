@@ -118,7 +118,12 @@ def as_option_error(error: "SlowscaleError", command: Callable[..., None], **oth
         inside = [str(step) for step in error.path[1:]]
         # "records['a']", which is at ("records", "a"), is given by --records a=1.
         keyed = error.subject == place + "".join(f"[{step!r}]" for step in inside)
-        subject = " ".join([known[place], *inside]) if keyed else f"{known[place]}: {error.subject}"
+        if keyed:
+            subject = " ".join([known[place], *inside])
+        elif f"--{error.subject}".startswith(f"{known[place]} "):  # "column 'emp'", which --column gives
+            subject = f"--{error.subject}"
+        else:
+            subject = f"{known[place]}: {error.subject}"
     words = error.render(subject, spell)
     # The fields are words about options now: only the subject is kept apart.
     about = subject if words.startswith(f"{subject} ") else words

@@ -30,6 +30,8 @@ _UNCOUNTABLE = {
     "negatives": "has negative values, which a transformation mechanism does not allow "
     '(choose negatives = "zero" to count them as 0, or choose an additive mechanism)',
     "too-large": "has values that are too large to be counted in units of {unit} (give a larger unit)",
+    "too-large-to-rank": "has values that are too large to be counted in units of {unit}, the least size of the grid "
+    "(start the grid at a larger size)",
     "uncountable": "has values that are not numbers, are infinite, or are too large to be counted in units of {unit}",
 }
 SENTENCES: dict[str, Sentence] = {

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from slowscale.core.errors import EngineError, ParameterError, ParameterTypeError
+from slowscale.core.interrupts import uninterrupted
 from slowscale.core.parameters import check_flag
 
 # The errors of os.link on a file system without hard links.
@@ -80,11 +81,13 @@ def write_files(
     unfinished: dict[Path, Path] = {}
     try:
         for target, write in files.items():
-            unfinished[target] = new_file(target, 0o600 if confidential else 0o666)
+            with uninterrupted():
+                unfinished[target] = new_file(target, 0o600 if confidential else 0o666)
             write(unfinished[target])
             with open(unfinished[target], "rb") as file:
                 os.fsync(file.fileno())
-        _move(unfinished, overwrite)
+        with uninterrupted():
+            _move(unfinished, overwrite)
         for folder in {target.parent for target in files}:
             sync_folder(folder)
     except OSError as error:

@@ -98,8 +98,11 @@ def check_names(names: Iterable[str], argument: str) -> None:
 # Arrow
 
 _ARROW: dict[pa.DataType, dt.DataType] = {
-    **{getattr(pa, name)(): dt.dtype(name) for name in ("int8", "int16", "int32", "int64")},
-    **{getattr(pa, f"u{name}")(): dt.dtype(f"u{name}") for name in ("int8", "int16", "int32", "int64")},
+    **{
+        getattr(pa, f"{sign}int{bits}")(): getattr(dt, f"{sign}int{bits}")
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+    },
     **{pa.float32(): dt.float32, pa.float64(): dt.float64, pa.bool_(): dt.boolean, pa.uuid(): dt.uuid},
     **dict.fromkeys((pa.string(), pa.large_string(), pa.string_view()), dt.string),
     **dict.fromkeys((pa.binary(), pa.large_binary(), pa.binary_view()), dt.binary),
@@ -181,7 +184,8 @@ def _parquet_type(column: Any) -> dt.DataType | None:
         case "None":
             return _PHYSICAL.get(column.physical_type)
         case "Int":
-            return dt.dtype(f"{'' if logical['isSigned'] else 'u'}int{logical['bitWidth']}")
+            whole: dt.DataType = getattr(dt, f"{'' if logical['isSigned'] else 'u'}int{logical['bitWidth']}")
+            return whole
         case "Decimal":
             return _decimal(logical["precision"], logical["scale"])
         case "Timestamp":

@@ -256,8 +256,9 @@ def _unit_exponent(column: Column) -> int:
     exponent = unit.numerator.bit_length() - unit.denominator.bit_length()
     exponent -= Fraction(2) ** exponent > unit
     if not -900 < exponent < 900:
+        step = "least size of the grid" if column.use == "ranked" else "unit"
         raise ParameterError(
-            f"unit of the float column {column.name!r}",
+            f"{step} of the float column {column.name!r}",
             allowed="between 2⁻⁹⁰⁰ and 2⁹⁰⁰",
             given=unit,
             remedy="choose one near 1",
@@ -506,7 +507,7 @@ def explain_uncountable(table: ir.Table, column: Column, keys: Keys | None, run:
     measures = {name: fact.ifelse(1, 0).sum() for name, fact in facts.items()}
     found, _ = _by_key(table, measures, keys, run, "could not check the table")
     seen = [name for name in facts if any(found[name].to_pylist())]
-    return uncountable(column, *(seen or ["too-large"]))
+    return uncountable(column, *(seen or ["too-large-to-rank" if column.use == "ranked" else "too-large"]))
 
 
 def uncountable(column: Column, *codes: str) -> DataError:

@@ -341,6 +341,7 @@ def _solve(
             return solution
         attempts.append(solution)
     if attempts:
+        others = ", ".join(name for name in cls._free if name != free)
         nearest = target.achieved(build(min(attempts, key=lambda solution: abs(excess(solution)))))
         raise CalibrationError(
             target.name,
@@ -348,7 +349,7 @@ def _solve(
             "is the nearest",
             code="jump",
             given=Shown(number(target.value)),
-            remedy=f"solve for another parameter with `free`, one of {', '.join(n for n in cls._free if n != free)}",
+            remedy=f"solve for another parameter with `free`, one of {others}" if others else None,
         )
     seen = [value for value in map(excess, coordinates) if not math.isnan(value)]
     raise CalibrationError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from slowscale.core.errors import ParameterError, ParameterTypeError, band_in_words
+from slowscale.core.errors import CalibrationError, ParameterError, ParameterTypeError, band_in_words
 from slowscale.core.markup import html_text
 from slowscale.core.numbers import format_number
 from slowscale.core.parameters import Array, as_array, as_number, check_range
@@ -427,5 +427,9 @@ def same_error(std: float, at: float, sigma: float | None = None) -> dict[str, M
         place = at if cls._error_grows or (scaled and std > WIDEST) else None
         given: dict[str, Any] = {"sigma": sigma} if scaled and sigma is not None else {}
         for name, fixed in cls.compared.items():
-            found[name] = cls.calibrate(std=std, at=place, **given, **fixed)
+            try:
+                found[name] = cls.calibrate(std=std, at=place, **given, **fixed)
+            except CalibrationError as error:  # its remedies are about arguments of `calibrate`
+                error.remedy = "compare at another `std` or `at`"
+                raise
     return found

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
+from numpy.polynomial.chebyshev import chebval
 from scipy import special
 
 from slowscale.core.parameters import Array
@@ -92,6 +93,56 @@ def tail_moments(
                 mean[rows] += (found * mass).sum(1)
                 square[rows] += (found * found * mass).sum(1)
     return mean, square
+
+
+# Chebyshev nodes of an interpolating polynomial, the largest relative error at the ends of its interval, and how little
+# its last terms may add, relative to the values.
+INTERPOLATION_NODES, INTERPOLATION_ERROR, LAST_TERMS, NEGLIGIBLE_TERMS = 32, 1e-9, 4, 1e-10
+
+
+@cache
+def _chebyshev() -> tuple[Array, Array]:
+    """Return nodes from −1 to 1, and the matrix that turns values there into coefficients of Chebyshev polynomials."""
+    nodes = np.cos(math.pi * (np.arange(INTERPOLATION_NODES) + 0.5) / INTERPOLATION_NODES)
+    matrix = np.cos(np.arccos(nodes) * np.arange(INTERPOLATION_NODES)[:, None]) * (2 / INTERPOLATION_NODES)
+    matrix[0] /= 2
+    return nodes, matrix
+
+
+def interpolated(function: Callable[[Array], Array], q: Array, pieces: Array) -> Array:
+    """Return a positive function of many q that is costly to evaluate and has no narrow features within a piece.
+
+    The q of a piece are halved by rank until a polynomial agrees with the function, as its ends and its last
+    coefficients tell, or until so few are left that each is evaluated.
+    """
+    out = np.empty_like(q)
+    nodes, matrix = _chebyshev()
+    order = np.lexsort((q, pieces))
+    parts = np.split(order, np.flatnonzero(np.diff(pieces[order])) + 1)
+    few = []
+    while parts:
+        rows = parts.pop()
+        if rows.size <= 4 * INTERPOLATION_NODES:
+            few.append(rows)
+            continue
+        low, high = q[rows[0]], q[rows[-1]]
+        if low == high:
+            out[rows] = function(q[rows[:1]])
+            continue
+        middle, half = low / 2 + high / 2, high / 2 - low / 2
+        at, ends = np.split(function(np.append(middle + half * nodes, [low, high])), [nodes.size])
+        with np.errstate(all="ignore"):
+            terms = matrix @ at
+            small = np.abs(terms[-LAST_TERMS:]).sum() <= NEGLIGIBLE_TERMS * at.min()
+            agrees = (np.abs(chebval([-1.0, 1.0], terms) - ends) <= INTERPOLATION_ERROR * ends).all()
+        if small and agrees:
+            out[rows] = chebval((q[rows] - middle) / half, terms)
+        else:
+            parts += np.array_split(rows, 2)
+    if few:
+        rows = np.concatenate(few)
+        out[rows] = function(q[rows])
+    return out
 
 
 def exact_coverage(

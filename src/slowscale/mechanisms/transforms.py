@@ -25,8 +25,9 @@ from slowscale.core.formulas import check_concave, log1p_ratio, probes, root, ro
 from slowscale.core.parameters import Array, apply, real
 from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.mechanisms.drawing import fine_step
+from slowscale.mechanisms.quadrature import interpolated
 from slowscale.mechanisms.transformation import ROUNDOFF, TransformationMechanism
-from slowscale.noise import GaussianNoise, SymmetricNoise
+from slowscale.noise import GaussianNoise
 from slowscale.policy import ArsinhPolicy, Function, LogPolicy, RootPolicy, TransformationPolicy
 from slowscale.sampling.balls import Ball, exact_power, exact_root
 from slowscale.sampling.samplers import Lift, Number
@@ -99,10 +100,55 @@ def root_cumulants(k: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
 LARGEST_K = 12
 # In scales of the noise: where the slope of its log-density is taken for that of the tail.
 TAIL_DISTANCE = 1e200
+# In scales of the noise: how far the first piece reaches on which a standard deviation is interpolated.
+FIRST_PIECE = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Root(RootFamily, TransformationMechanism):
+class NamedTransformation(TransformationMechanism):
+    """A transformation of the package: its standard deviation is a smooth function of the sum."""
+
+    noise: str | AdditiveMechanism = "gaussian"
+    estimator: str | None = None
+
+    def _check(self) -> None:
+        super()._check()
+        self._check_noise()
+
+    def _std(self, q: Array) -> Array:
+        if self.estimator == "median" and not self._has_moment(2):
+            return np.full_like(q, math.inf)
+        # Its features are as wide as the noise, or as their distance from the edge: pieces double in width from there.
+        start = self._floor if math.isfinite(self._floor) else 0.0
+        distance = (self._transform(q) - start) / self.sigma
+        pieces = np.copysign(np.floor(np.log2(1 + np.abs(distance) / FIRST_PIECE)), distance)
+        return interpolated(super()._std, q, pieces)
+
+
+class ExponentialTransformation(NamedTransformation):
+    """A transformation whose inverse grows like an exponential function."""
+
+    @property
+    def _no_mean(self) -> str | None:
+        if self._is_laplace and self.sigma >= 1:
+            return f"with Laplace noise of scale 1 or more, {self.kind} has no such estimator"
+        return super()._no_mean
+
+    @property
+    def _no_variance(self) -> bool:
+        return self._is_laplace and self.sigma >= 0.5
+
+    def _has_moment(self, order: int) -> bool:
+        """Whether E exp(order·Z) is finite: whether the log-density falls by more than `order` per unit, far out."""
+        noise = self._noise
+        if isinstance(noise, GaussianNoise):
+            return True
+        far = np.array([TAIL_DISTANCE])
+        return float(noise._standard()._drop_rise(far, far)[0]) / TAIL_DISTANCE / noise._scale > order
+
+
+@dataclass(frozen=True, kw_only=True)
+class Root(NamedTransformation, RootFamily):
     """The kth root transformation (Corollary kth_root_transform): k = 1 identity, 2 square root, 4 fourth root.
 
     `noise` is "gaussian" or "laplace", or additive noise of scale 1; sigma is its scale. Laplace noise has a
@@ -120,13 +166,6 @@ class Root(RootFamily, TransformationMechanism):
     words = "The {total} is transformed by a root, noise is added, and the result is transformed back."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fourth root": {"k": 4}}
     _free = ("sigma", "a")
-
-    noise: str | AdditiveMechanism = "gaussian"
-    estimator: str | None = None
-
-    def _check(self) -> None:
-        super()._check()
-        self._check_noise()
 
     @property
     def _no_mean(self) -> str | None:
@@ -279,16 +318,8 @@ class Root(RootFamily, TransformationMechanism):
         return np.asarray(2 * (special.gammaln(k + 1) - special.gammaln(i + 1)) - special.gammaln(k - i + 1))
 
 
-def _has_exponential_moment(noise: SymmetricNoise, order: int) -> bool:
-    """Whether E exp(order·Z) is finite: whether the log-density falls by more than `order` per unit, far out."""
-    if isinstance(noise, GaussianNoise):
-        return True
-    far = np.array([TAIL_DISTANCE])
-    return float(noise._standard()._drop_rise(far, far)[0]) / TAIL_DISTANCE / noise._scale > order
-
-
 @dataclass(frozen=True, kw_only=True)
-class Log(LogFamily, TransformationMechanism):
+class Log(ExponentialTransformation, LogFamily):
     """The log transformation (Corollary log_transform): the error grows in proportion to the sum.
 
     `noise` is "gaussian" or "laplace", or additive noise of scale 1; sigma is its scale. With Laplace noise, the mean
@@ -304,25 +335,6 @@ class Log(LogFamily, TransformationMechanism):
     words = "The {total} is transformed by a logarithm, noise is added, and the result is transformed back."
     compared: ClassVar[Mapping[str, Mapping[str, Any]]] = {"log": {}}
     _free = ("sigma", "a")
-
-    noise: str | AdditiveMechanism = "gaussian"
-    estimator: str | None = None
-
-    def _check(self) -> None:
-        self._check_noise()
-
-    @property
-    def _no_mean(self) -> str | None:
-        if self._is_laplace and self.sigma >= 1:
-            return "with Laplace noise of scale 1 or more, the logarithm has no such estimator"
-        return super()._no_mean
-
-    @property
-    def _no_variance(self) -> bool:
-        return self._is_laplace and self.sigma >= 0.5
-
-    def _has_moment(self, order: int) -> bool:
-        return _has_exponential_moment(self._noise, order)
 
     @property
     def _variance_rises(self) -> bool:
@@ -413,7 +425,7 @@ class Log(LogFamily, TransformationMechanism):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arsinh(ArsinhFamily, TransformationMechanism):
+class Arsinh(ExponentialTransformation, ArsinhFamily):
     """arsinh(q/s) plus noise, for sums of any sign: the error is about s·σ for small sums, and relative for large ones.
 
     `noise` is "gaussian" or "laplace", or additive noise of scale 1; sigma is its scale. With Laplace noise, the mean
@@ -429,25 +441,6 @@ class Arsinh(ArsinhFamily, TransformationMechanism):
     _free = ("sigma", "s")
     _needs_nonnegative = False
     a = 0.0
-
-    noise: str | AdditiveMechanism = "gaussian"
-    estimator: str | None = None
-
-    def _check(self) -> None:
-        self._check_noise()
-
-    @property
-    def _no_mean(self) -> str | None:
-        if self._is_laplace and self.sigma >= 1:
-            return "with Laplace noise of scale 1 or more, arsinh has no such estimator"
-        return super()._no_mean
-
-    @property
-    def _no_variance(self) -> bool:
-        return self._is_laplace and self.sigma >= 0.5
-
-    def _has_moment(self, order: int) -> bool:
-        return _has_exponential_moment(self._noise, order)
 
     def _gaussian_policy(self, sigma: float) -> ArsinhPolicy:
         return ArsinhPolicy(s=self.s, sigma=sigma)

@@ -123,6 +123,15 @@ class Checked:
             with at_its_place(self.plan):
                 raise self.refusal
 
+    @property
+    def refused(self) -> str | None:
+        """The words of the refusal, with its place in the plan; None if a release would not be refused."""
+        try:
+            self.raise_refusal()
+        except SlowscaleError as error:
+            return str(error)
+        return None
+
     def record_refusal(self) -> None:
         """Record in the ledger, if it exists, that a cap refused the release."""
         if isinstance(self.refusal, CapError):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slowscale.accounting import Spent
     from slowscale.publish import Publication
     from slowscale.publish.minisign import SecretKey
-    from slowscale.release import Release
+    from slowscale.release.release import Release
     from slowscale.release.table import ReleasedTable
 
 

@@ -46,10 +46,10 @@ from slowscale.release.facts import Facts
 
 if TYPE_CHECKING:
     from slowscale.publish.minisign import PublicKey
-    from slowscale.release import Release
     from slowscale.release.dominance import Dominance
     from slowscale.release.inspection import Inspection
     from slowscale.release.quantiles import ReleasedQuantiles
+    from slowscale.release.release import Release
     from slowscale.release.request import Drawn, Quantiles
     from slowscale.release.table import ReleasedTable
 
@@ -165,7 +165,7 @@ def finish_plan(plan: Plan, overwrite: bool = False) -> "tuple[Release, list[Pat
         tables on disk are of several releases, the newest one is finished, and only older ones are replaced.
     """
     from slowscale.accounting.record import read_policies
-    from slowscale.release import Release
+    from slowscale.release.release import Release
 
     check_has_tables(plan)
     sources = _newest(plan, _drawn_files(plan))
@@ -257,7 +257,7 @@ def _newest(plan: Plan, files: Mapping[str, Mapping[Path, Facts]]) -> dict[str, 
 
 
 def _is_readable(path: Path) -> bool:
-    from slowscale.release import read_release
+    from slowscale.release.release import read_release
 
     try:
         read_release(path)
@@ -268,7 +268,7 @@ def _is_readable(path: Path) -> bool:
 
 def _read(plan: Plan, name: str, path: Path) -> "ReleasedTable":
     """Return a drawn table that is on disk, or raise unless this plan made it."""
-    from slowscale.release import read_release
+    from slowscale.release.release import read_release
     from slowscale.release.repeating import requested_table
 
     table: Any = next(iter(read_release(path).tables.values()))
@@ -396,7 +396,7 @@ def _with_derived(plan: Plan, drawn: "Mapping[str, ReleasedTable]") -> "dict[str
 
 
 def _is_kept(plan: Plan, output: Output, release: str) -> bool:
-    """Return whether all files of an output are there; raise if they are not shown to be of the release with this id.
+    """Return whether all files of an output are there; raise if one is damaged, or not shown to be of this release.
 
     Files of which one is missing are made again, unless the facts of the table are there and are of another release.
     """
@@ -405,23 +405,26 @@ def _is_kept(plan: Plan, output: Output, release: str) -> bool:
 
     first, complete = output.files[0], all(map(os.path.lexists, output.files))
     tables = {path: name for name, paths in table_files(plan).items() for path in paths}
-    report = output_of(plan).report
+    report, damaged = output_of(plan).report, False
     if not any(map(os.path.lexists, output.files)):
         return False
     if first in tables:
         try:
             facts = read_file_facts(first)
         except SlowscaleError:
-            of_this = not complete
+            of_this, damaged = not complete, complete
         else:
-            of_this = (facts.id, facts.table) == (release, tables[first]) and (not complete or _is_readable(first))
+            of_this = (facts.id, facts.table) == (release, tables[first])
+            damaged = of_this and complete and not _is_readable(first)
     elif not complete:
         of_this = True
     elif report is not None and first == Path(report):
         of_this = release in first.read_text(encoding="utf-8", errors="replace")
     else:
         of_this = published_releases(output.files) == [(release, name) for name in sums_tables(plan)]
+    remedy = "pass --overwrite to write it again"
+    if damaged:
+        raise ParameterError(first, "is damaged, or no table of a release", code="unreadable", remedy=remedy)
     if not of_this:
-        problem, remedy = "is of another release", "pass --overwrite to write it again"
-        raise ParameterError(first, problem, code="mismatch", remedy=remedy)
+        raise ParameterError(first, "is of another release", code="mismatch", remedy=remedy)
     return complete

@@ -27,8 +27,8 @@ from slowscale.mechanisms.calibration import notion_in_words
 from slowscale.publish.excel import check_excel, write_excel
 from slowscale.publish.profiles import CV_WORDS, PublishedTable, finite, flag_words, published_tables
 from slowscale.publish.publication import NOT_PRIVATE_NOTE, Publication
-from slowscale.release import Release
 from slowscale.release.facts import BASIC_METADATA, METADATA, PUBLICATION, escape_formulas, escaped_names, file_hash
+from slowscale.release.release import Release
 from slowscale.release.table import ReleasedSums, released_by, rollup_in_words
 
 ENDINGS = (".parquet", ".csv", ".xlsx")

@@ -5,6 +5,5 @@ kinds of table. A release holds public facts only.
 """
 
 from slowscale.release.numbers import box
-from slowscale.release.release import Release, read_release
 
-__all__ = ["Release", "box", "read_release"]
+__all__ = ["box"]

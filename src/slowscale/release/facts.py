@@ -53,7 +53,7 @@ NO_MEAN, NO_VARIANCE = "median; the noise has no mean", "infinite: the noise has
 class _Facts(BaseModel):
     """Facts: immutable, strictly typed, and with room for entries of later versions."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as a dictionary that `json.dumps` accepts and that may be changed."""

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
-from typing import Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from slowscale.accounting import Account, Accountant, Charge, DeferredLedger, Ledger, Spent
 from slowscale.accounting.account import check_caps
@@ -28,7 +28,6 @@ from slowscale.core.parameters import check_flag
 from slowscale.core.typing import DataLike, Scalar
 from slowscale.data.engines import engine_of
 from slowscale.data.keys import Keys
-from slowscale.data.losses import Losses, record_losses, set_losses
 from slowscale.data.rowwise import EngineTable, Records
 from slowscale.data.sources import open_source
 from slowscale.mechanisms import Mechanism
@@ -37,8 +36,6 @@ from slowscale.policy import Policy
 from slowscale.release.bound import BoundRequest, BoundSums, bind, check_readable
 from slowscale.release.dominance import USUAL_RULES, Dominance, OpenCells, check_dominance, open_cells
 from slowscale.release.facts import LedgerHead
-from slowscale.release.inspection import Inspection, SizeClass, errors_by_size, inspected
-from slowscale.release.preview import Preview, preview_of
 from slowscale.release.quantiles import ReleasedQuantiles
 from slowscale.release.release import Release
 from slowscale.release.repeating import check_complete, check_repeated, not_repeatable, request_of
@@ -54,6 +51,11 @@ from slowscale.release.request import (
     checked_options,
 )
 from slowscale.sampling import BitSource, are_secret
+
+if TYPE_CHECKING:
+    from slowscale.data.losses import Losses
+    from slowscale.release.inspection import Inspection, SizeClass
+    from slowscale.release.preview import Preview
 
 # How a user can change a cap that is not a ledger's.
 CHANGE_CAPS = "open the session with a higher cap, Session(data, caps=…)"
@@ -335,8 +337,10 @@ class Session:
                 warn_if_empty(read[name].rows, table.where)
         return release
 
-    def preview(self, request: Request | Table | Mapping[str, Table]) -> Preview:
+    def preview(self, request: Request | Table | Mapping[str, Table]) -> "Preview":
         """Return the cost and the accuracy of a request. No record is read, nothing is charged."""
+        from slowscale.release.preview import preview_of
+
         bound = self._bind(request)
         refusal = None
         try:
@@ -352,7 +356,7 @@ class Session:
         *,
         duplicates: bool = True,
         dominance: Dominance | None = USUAL_RULES,
-    ) -> Inspection | dict[str, Inspection]:
+    ) -> "Inspection | dict[str, Inspection]":
         """Check the data before a release: values that are missing, outside the keys or duplicates, the losses of the
         records, the errors to expect, and cells whose total tells a value. CONFIDENTIAL: for the curator only.
 
@@ -381,6 +385,8 @@ class Session:
         >>> found.near_misses[0].label, found.near_misses[0].key
         ('TEXSA', 'TEXAS')
         """
+        from slowscale.release.inspection import inspected
+
         check_flag("duplicates", duplicates)
         if dominance is not None:
             check_dominance(dominance)
@@ -400,7 +406,7 @@ class Session:
             raise ParameterError("request", "has quantiles only, and no table of sums to inspect", code="unsupported")
         return found if len(found) != 1 else next(iter(found.values()))
 
-    def losses(self, release: Release) -> Losses:
+    def losses(self, release: Release) -> "Losses":
         """Return the distribution of the losses of the records by a release. CONFIDENTIAL: for the curator only.
 
         It is computed in the engine, to which the policy is passed as an expression. No record leaves the engine. The
@@ -411,17 +417,21 @@ class Session:
         the filter, the policy and, if both have one, the ledger. Whether these are the same records is not known,
         because a release holds nothing of them.
         """
+        from slowscale.data.losses import record_losses, set_losses
+
         bound = self._bound(release)
         tables = list(bound.tables.values())
         if len(tables) == 1 and isinstance(one := tables[0], BoundSums):
             return record_losses(one.table, release.policy, one.columns, one.keys, self.protect)
         return set_losses(self.table, [table.lossy for table in tables], self.protect)
 
-    def errors(self, release: Release) -> dict[str, tuple[SizeClass, ...]]:
+    def errors(self, release: Release) -> "dict[str, tuple[SizeClass, ...]]":
         """Return the errors of each drawn table of sums, by size of the true sums. CONFIDENTIAL: for the curator only.
 
         For a release that was read from a file, the records are summed again. It must be one of these records.
         """
+        from slowscale.release.inspection import errors_by_size
+
         return {name: errors_by_size(table, sums, release[name]) for name, table, sums in self._sums(release)}
 
     def dominance(self, release: Release, rules: Dominance = USUAL_RULES) -> dict[str, tuple[OpenCells, ...]]:

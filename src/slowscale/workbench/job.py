@@ -6,6 +6,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from slowscale.core.interrupts import interruptible
+
 
 def main(name: str, plan_path: Path, overwrite: bool) -> int:
     """Carry out the plan as it was confirmed, and leave the result in the state file of the job."""
@@ -45,4 +47,8 @@ def main(name: str, plan_path: Path, overwrite: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], Path(sys.argv[2]), "--overwrite" in sys.argv[3:]))
+    with interruptible():
+        code = main(sys.argv[1], Path(sys.argv[2]), "--overwrite" in sys.argv[3:])
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)  # at once: the result is there, so that the next release may start, but this process has its lock

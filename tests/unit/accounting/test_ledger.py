@@ -410,6 +410,9 @@ def test_raising_a_cap_stays_visible(path):
     assert "The cap on x was changed on" in ledger.describe()
     assert "from Δ² / (2·10²) to 2·(Δ² / (2·10²)): a second year" in ledger.describe()
     assert ss.Ledger(path).caps == {"x": 2 * ss.Gaussian(sigma=10).policy}
+    for name in ("", " ", "\u200b"):
+        with refused(ss.ParameterError, "the names of caps", code="value"):
+            ledger.set_cap(name, ss.Gaussian(sigma=1).policy, "no column")
     with refused(ss.ParameterError, "reason", code="value"):
         ledger.set_cap("x", ss.Gaussian(sigma=1).policy, " ")
     with refused(ss.ParameterError, "caps['y']", code="value", path=("y",)):

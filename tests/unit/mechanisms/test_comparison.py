@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import slowscale as ss
+from slowscale.mechanisms.comparison import same_error
 
 smooth = st.one_of(
     instances(ss.Gaussian),
@@ -121,6 +122,12 @@ def test_extreme_sizes():
         low, high = ss.compare([ss.Log(sigma=1)], influences=sizes).searched
         assert low == (1e-300 if min(sizes) < 1 else 0.01)
         assert high == 1e300  # no size has the loss 1,000,000
+
+
+def test_an_error_that_no_log_has_names_arguments_of_the_comparison():
+    with refused(ss.CalibrationError, "std", code="jump") as caught:
+        same_error(std=1, at=1e308)
+    assert caught.value.remedy == "compare at another `std` or `at`"
 
 
 def test_unit_splitting_jumps_are_crossovers_too():

@@ -5,7 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from slowscale.mechanisms.quadrature import _rule, error_moments, exact_coverage
+import slowscale as ss
+from slowscale.mechanisms.quadrature import INTERPOLATION_ERROR, _rule, error_moments, exact_coverage, interpolated
+from slowscale.mechanisms.transformation import TransformationMechanism
 from slowscale.noise import GaussianNoise
 
 
@@ -59,3 +61,45 @@ def test_tiny_and_infinite_errors_keep_their_size():
     assert (mean[0], std[0]) == (math.inf, math.inf)
     mean, std = error_moments(lambda q, n: np.exp(np.minimum(n**2, 1e4)), one, zero)  # it outgrows the density
     assert (mean[0], std[0]) == (math.inf, math.inf)
+
+
+@pytest.mark.parametrize(
+    "m",
+    [
+        ss.Root(k=2.5, sigma=0.5, noise="laplace"),
+        ss.Root(k=1.7, sigma=5, noise="laplace"),
+        ss.Root(k=1, sigma=20, estimator="median"),  # its standard deviation is constant but for sums near 0
+        ss.Root(k=4, sigma=0.2, noise=ss.ArsinhNormal(scale=1, shape=1.6)),
+        ss.Log(sigma=0.6, estimator="median"),
+        ss.Arsinh(s=1, sigma=0.01, noise="laplace", estimator="median"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("sums", ["many sizes", "mostly large"])
+def test_standard_deviations_of_many_sums_are_those_of_each(m, sums, monkeypatch):
+    rng = np.random.default_rng(1)
+    q = np.exp(rng.uniform(-9, 20, 20_000))
+    if sums == "mostly large":
+        q = np.append(q[:20], rng.uniform(1e8, 1e9, 20_000))
+    q = np.append(q, np.zeros(1000))
+    if not m._needs_nonnegative:
+        q[::2] *= -1
+    evaluated = []
+    direct = TransformationMechanism._std
+    monkeypatch.setattr(TransformationMechanism, "_std", lambda m, q: evaluated.append(q.size) or direct(m, q))
+    found = m.std(q)
+    assert sum(evaluated) < q.size / 4
+    some = np.append(np.arange(20), rng.choice(q.size, 60))
+    assert found[some] == pytest.approx(direct(m, q[some]), rel=2 * INTERPOLATION_ERROR, abs=0)
+
+
+def test_a_function_with_kinks_is_evaluated_near_them():
+    def bent(q):
+        evaluated.append(q.size)
+        return 1 + np.abs(q - 0.3) + np.where(q > 0.7, np.inf, 0)
+
+    evaluated = []
+    q = np.random.default_rng(1).random(50_000)
+    found = interpolated(bent, q, np.zeros_like(q))
+    assert sum(evaluated) < q.size / 2
+    assert found == pytest.approx(bent(q), rel=INTERPOLATION_ERROR)

@@ -53,6 +53,13 @@ def test_totals_of_text(tmp_path):
     assert records_below(table, column, SIZES, protect="firm") == totals_below(FIRMS, VALUES["string"])
 
 
+def test_values_that_are_too_large_ask_for_a_larger_grid():
+    session = ss.Session({"firm": ["a", "b", "a"], "x": [1e250, 2e250, 3.0]}, protect="firm")
+    with refused(ss.DataError, "column 'x'", code="too-large-to-rank"):
+        session.release(ss.Quantiles("x", [0.5], loss=1))
+    assert session.release(ss.Quantiles("x", [0.5], loss=1, grid=[1e240, 1e250, 1e251])).table.num_rows == 1
+
+
 RECORDS = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(-150, 150)), max_size=12)
 
 

@@ -14,9 +14,9 @@ from slowscale.core.errors import ParameterTypeError
 from slowscale.core.numbers import format_number
 from slowscale.publish.charts import Axis, LineChart
 from slowscale.publish.report.pages import Cell, Row, render, write_page
-from slowscale.release import Release
 from slowscale.release.dominance import USUAL_RULES, OpenCells
 from slowscale.release.inspection import OUTSIDE_THE_GUARANTEE, key_in_words, share_in_words, size_in_words
+from slowscale.release.release import Release
 
 if TYPE_CHECKING:
     from slowscale.data.losses import Losses

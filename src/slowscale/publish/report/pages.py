@@ -20,8 +20,8 @@ from slowscale.policy.families import TransformationPolicy
 from slowscale.policy.tree import Tabulated, contains
 from slowscale.publish import ColumnLabel, Publication
 from slowscale.publish.charts import tools
-from slowscale.release import Release
 from slowscale.release.columns import ColumnPolicy, drawn_columns, shown_sizes
+from slowscale.release.release import Release
 
 
 @dataclass(frozen=True)

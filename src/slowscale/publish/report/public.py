@@ -25,10 +25,10 @@ from slowscale.publish import Publication
 from slowscale.publish.charts import Axis, LineChart, points
 from slowscale.publish.report import guarantee
 from slowscale.publish.report.pages import Cell, Labels, Row, Scope, listed, render, upper, write_page
-from slowscale.release import Release
 from slowscale.release.columns import sum_powers, table_columns, table_policies
 from slowscale.release.facts import NO_MEAN, ColumnFacts, Facts, TableFacts
 from slowscale.release.quantiles import ReleasedQuantiles
+from slowscale.release.release import Release
 from slowscale.release.table import ReleasedSums, released_by, rollup_in_words
 
 ROWS_SHOWN, COLUMNS_SHOWN = 10, 6  # the most rows and columns of the table that are shown

@@ -57,7 +57,7 @@ def costs(plan: Any) -> dict[str, Any]:
     return {
         "preview": checked.preview.describe(plan.sizes),
         "wrong": None,
-        "refusal": None if checked.refusal is None else str(checked.refusal),
+        "refusal": checked.refused,
         "rows": rows,
         "titles": titles(band),
         "columns": [

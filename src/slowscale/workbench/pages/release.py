@@ -44,8 +44,7 @@ async def question(request: Request) -> Response:
         found["ledger"] = plan.ledger is not None
         checked = await run_in_threadpool(check_plan, plan, True)
         found["existing"] = [os.path.relpath(file, workbench.folder.root) for file in checked.existing]
-        if checked.refusal is not None:
-            found["refusal"] = str(checked.refusal)
+        found["refusal"] = checked.refused
     except (SlowscaleError, OSError) as error:
         found["refusal"] = str(error)
     return workbench.page(request, "question.html", draft=draft, **found)
