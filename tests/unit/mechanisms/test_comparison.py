@@ -65,7 +65,9 @@ def test_pandas():
     frame = example().to_pandas()
     assert isinstance(frame, pd.DataFrame)
     assert frame.loc["Gaussian", ("loss", 106)] == pytest.approx(0.9987555)
-    assert list(frame.columns) == [("loss", 30.0), ("loss", 106.0), ("std", 106.0), ("std", 1e6)]
+    losses = [(what, size) for what in ("loss", "band loss") for size in (30.0, 106.0)]
+    assert list(frame.columns) == [*losses, ("std", 106.0), ("std", 1e6)]
+    assert frame.loc["Gaussian", ("band loss", 106)] == pytest.approx(frame.loc["Gaussian", ("loss", 106)] / 100)
     assert list(pd.DataFrame(example().crossovers).columns) == ["influence", "loss", "below", "above"]
 
 
@@ -83,7 +85,9 @@ def test_named_sizes():
     named = ss.compare([ss.Gaussian(sigma=75)], influences={"median firm": 12, "largest firm": 4e10, "500": 500})
     assert named.influences == (12, 4e10, 500)
     assert named.labels == ("median firm", "largest firm", "")
-    assert list(named.to_pandas().columns) == [("loss", "median firm"), ("loss", "largest firm"), ("loss", 500.0)]
+    sizes = ("median firm", "largest firm", 500.0)
+    assert list(named.to_pandas().columns) == [(what, size) for what in ("loss", "band loss") for size in sizes]
+    assert "loss of its value, 10 % more or less" in str(named)
     names, sizes, rule, losses = str(named).splitlines()[:4]
     assert names.split() == ["median", "firm", "largest", "firm"]
     assert sizes.split()[-3:] == ["12", "40,000,000,000", "500"]
