@@ -247,7 +247,7 @@ class Ledger:
             lines.append(f"Band cap on {what}: {exceeds}")
         for name, value in state.account.largest.items():
             lines.append(
-                f"Largest value of {name}: {format_number(float(value))}. Caps and losses are for sizes up to it"
+                f"Largest value of {name}: {format_number(float(value))}. Caps hold for sizes up to it"
             )
         for one in state.entries:
             if isinstance(one, LargestSet):
