@@ -22,7 +22,7 @@ from slowscale.core.numbers import format_number
 from slowscale.core.parameters import as_number
 
 Value = int | float
-LEAST, MOST = 1e-30, 1e30
+LEAST_BOUND, MOST_BOUND = 1e-30, 1e30
 
 
 def check_largest(largest: Any, argument: str = "largest") -> dict[str, Value]:
@@ -49,9 +49,9 @@ def check_largest(largest: Any, argument: str = "largest") -> dict[str, Value]:
 
 def check_value(given: Any, label: str, path: tuple[str, ...] = ()) -> Value:
     """Return a largest value: a whole number as it is, or a float."""
-    allowed = f"a number from {LEAST:g} to {MOST:g}: the size of a value, without its sign"
+    allowed = f"a number from {LEAST_BOUND:g} to {MOST_BOUND:g}: the size of a value, without its sign"
     number = as_number(label, given, allowed)
-    if not LEAST <= number <= MOST:
+    if not LEAST_BOUND <= number <= MOST_BOUND:
         raise ParameterError(label, allowed=allowed, given=given, path=path)
     return int(given) if isinstance(given, Integral) else number
 
