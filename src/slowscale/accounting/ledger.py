@@ -246,9 +246,7 @@ class Ledger:
             exceeds = f"{cap}. The total already exceeds it {above[name].sizes}" if name in above else never
             lines.append(f"Band cap on {what}: {exceeds}")
         for name, value in state.account.largest.items():
-            lines.append(
-                f"Largest value of {name}: {format_number(float(value))}. Caps hold for sizes up to it"
-            )
+            lines.append(f"Largest value of {name}: {format_number(float(value))}. Caps hold for sizes up to it")
         for one in state.entries:
             if isinstance(one, LargestSet):
                 lines.append(f"On {one.time}, {describe_entry(one.to_dict())}")

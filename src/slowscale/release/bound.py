@@ -150,6 +150,11 @@ class BoundSums:
         return self.sums.where is not None or self.records.filtered
 
     @property
+    def bounded(self) -> bool:
+        """Whether larger records than the largest values are refused."""
+        return self.most_records is not None or any(column.largest is not None for column in self.columns.values())
+
+    @property
     def used(self) -> tuple[str, ...]:
         """The columns that are read as numbers."""
         return tuple(self.columns)
