@@ -311,9 +311,8 @@ def size_span(columns: Sequence[ColumnPolicy], sizes: Sequence[RecordSize]) -> t
     columns = on_one_axis(columns)
     low, high = (10.0**power for power in default_span(_policies_by_size(columns)))
     stated = [value for size in sizes for column in columns if (value := size.value(column.name)) and not column.single]
-    if stated:
-        low, high = min(low, *stated), max(stated)
     most = max((column.largest or math.inf for column in columns if not column.single), default=math.inf)
+    low, high = (min(low, *stated), max(stated)) if stated else (low, min(high, most))
     # The axis starts at a power of ten, and ends at the largest value or at a power of ten.
     low, end = 10.0 ** math.floor(math.log10(low) + 1e-9), 10.0 ** math.ceil(math.log10(high) - 1e-9)
     end = max(end, 1000 * low)
