@@ -16,7 +16,7 @@ from helpers.tight import StandIn
 from ibis import _
 
 import slowscale as ss
-from slowscale.core.errors import DataError
+from slowscale.core.errors import DataError, EngineError
 from slowscale.data.engines import fetch
 from slowscale.data.losses import loss_expression
 from slowscale.data.sources import open_table
@@ -513,3 +513,11 @@ def test_a_largest_value_is_compared_exactly_in_the_scan_of_the_sums(engine, pro
         with refused(DataError, f"column {name!r}", code="above-largest") as caught:
             read({name: size - grain / 10**6})
         assert not any(letter.isdigit() for letter in str(caught.value))
+
+
+def test_a_total_of_an_entity_that_does_not_fit_is_not_left_out(engine):
+    half = Decimal(9 * 10**37)
+    data = pa.table({"firm": ["x", "x", "y"], "wide": pa.array([half, half, Decimal(1)], pa.decimal128(38, 0))})
+    table = open_table(engines.load(engine, data))
+    with pytest.raises(EngineError):
+        exact_sums(table, [Column("wide", Fraction(1), largest=Fraction(10**30))], None, protect="firm")

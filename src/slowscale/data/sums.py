@@ -376,12 +376,8 @@ def _by_entity(
     each = grouped(table, kinds, measures, {"owner": owner})
     found = {name: forced_cast(each[name].sum(), dt.int64) for name in measures if not name.startswith("sum")}
     for i, (column, number) in enumerate(columns.items()):
-        text = table[column.name].type().is_string()
         parts = [each[f"sum{i}_{j}"] for j in range(len(number.limbs))]
-        for part in parts:
-            total = sum_of_limb(engine, part)
-            # On Spark a total that does not fit is NULL, and must not be left out. Text may have no number.
-            found[part.get_name()] = total if text else ibis.cases((part.count() == each.count(), total))
+        found |= {part.get_name(): sum_of_limb(engine, part) for part in parts}
         found |= _larger(f"larger{i}", column, number, _total_test(parts, number))
     if most_records is not None:
         found["larger"] = (each.rows > math.floor(most_records)).ifelse(1, 0).max()
@@ -392,8 +388,7 @@ def _larger(name: str, column: Column, number: Counted, test: Test) -> dict[str,
     """Return the measure whether any record or entity is larger than the largest value; none if none can be."""
     if column.largest is None or (larger := test((column.largest // number.grain + 1) * number.grain)) is None:
         return {}
-    # A total without a value did not fit.
-    return {name: ibis.coalesce(larger, True).ifelse(1, 0).max()}
+    return {name: larger.ifelse(1, 0).max()}
 
 
 def _total_test(parts: Sequence[ir.Value], number: Counted) -> Test:

@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 from helpers.bitsources import Recorded
@@ -22,6 +23,8 @@ RECORDS = pd.DataFrame(
         "weight": [0.5, 1.25, -2.0, 1.5, 1e9, math.nan],
         "gap": pd.array([1, None, None, -7, 10**9, 10**9], "Int64"),
         "loss": [-900, -1, -2, 3, 1, 1],
+        "tiny": np.array([-128, 1, 2, 3, 127, 127], np.int8),
+        "unsigned": np.array([0, 1, 2**64 - 2, 3, 2**64 - 1, 2**64 - 1], np.uint64),
     }
 )
 KEYS = ss.Keys.cross({"state": ["TX", "NV", "IA"]})
@@ -65,6 +68,8 @@ def fails(column, largest, data=RECORDS, protect=None, mechanism=NOISE, **option
         ("weight", 2, math.nextafter(2, 0)),
         ("gap", 7, 6.9),
         ("loss", 900, 899),
+        ("tiny", 128, 127),
+        ("unsigned", 2**64 - 2, 2**64 - 3),
     ],
 )
 def test_a_value_at_the_largest_is_released_and_one_above_is_not(column, most, above):
