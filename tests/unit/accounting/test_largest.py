@@ -310,6 +310,32 @@ def test_racing_charges_and_larger_values_never_exceed_a_cap(path):
     assert total
 
 
+def test_no_record_ever_loses_more_than_its_cap():
+    """Random charges and changes: a record is in the releases whose largest value it does not exceed."""
+    generator, sizes = np.random.default_rng(7), np.geomspace(0.1, 1e6, 200)
+    refusals = changes = 0
+    for _ in range(100):
+        account = Account({"x": ROOT}, largest={"x": float(10 ** generator.uniform(0, 5))})
+        own, every = np.zeros_like(sizes), np.zeros_like(sizes)
+        for _ in range(8):
+            try:
+                if generator.random() < 0.5:
+                    value = None if generator.random() < 0.1 else float(10 ** generator.uniform(0, 5))
+                    account.set_largest("x", value, checked=True)
+                    changes += 1
+                else:
+                    policy = ss.Gaussian(sigma=10 ** generator.uniform(0.5, 4)).policy
+                    account.charge(charge(policy, largest=account.largest))
+                    own += np.where(sizes <= account.largest.get("x", math.inf), policy(sizes), 0)
+                    every += policy(sizes)
+            except ss.CapError:
+                refusals += 1
+            allowed = ROOT(sizes) * (1 + 1e-8)
+            assert (own <= allowed).all()
+            assert (every <= allowed)[sizes <= account.largest.get("x", math.inf)].all()
+    assert min(refusals, changes) > 100
+
+
 # Sizes
 
 
