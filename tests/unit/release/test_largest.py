@@ -84,6 +84,9 @@ def test_floats_are_compared_in_the_grains_that_are_summed():
     data = RECORDS.assign(weight=[0.0, 2 + grain / 2, 0, 0, 0, 0])
     assert not fails("weight", 2, data)  # it counts as 2
     assert fails("weight", 2, data.assign(weight=[0.0, -2 - grain, 0, 0, 0, 0]))
+    large = data.assign(weight=[0.0, 2.0**40, 0, 0, 0, 0])  # floats near it are further apart than grains
+    assert not fails("weight", 2**40, large)
+    assert fails("weight", 2**40 - 0.5, large)
     assert not fails("weight", 2.5, data.assign(weight=[0.0, 2.5 + 0.9 * 64 * grain, 0, 0, 0, 0]), unit=64)
     assert fails("weight", 2.5, data.assign(weight=[0.0, 2.5 + 1.1 * 64 * grain, 0, 0, 0, 0]), unit=64)
 
