@@ -465,7 +465,7 @@ MOST_COMBINATIONS = 16  # of parts that a record may be in, for which pieces are
 
 
 def total_of(charges: list[Charge], times: float = BAND, largest: Mapping[str, Value] | None = None) -> Spent:
-    """Return the total loss of a record through all charges, up to the largest values; bands have the factor `times`."""
+    """Return the total loss of a record through all charges, for bands with a factor and up to the largest values."""
     pures = [(charge, charge.pure_policy) for charge in charges if charge.pure_policy is not None]
     pure = _composed(pures) if charges and len(pures) == len(charges) else None
     total = _composed([(charge, charge.policy) for charge in charges])
@@ -487,7 +487,7 @@ def total_of(charges: list[Charge], times: float = BAND, largest: Mapping[str, V
 
 
 def _largest_of_all(
-    columns: Iterable[str], charges: Iterable[Charge], largest: Mapping[str, Value]
+    columns: Sequence[str], charges: Sequence[Charge], largest: Mapping[str, Value]
 ) -> dict[str, Value]:
     """Return the largest value that is allowed now, or was allowed in a charge, by column, if there always was one."""
     found: dict[str, Value] = {}

@@ -127,7 +127,7 @@ def test_a_charge_must_refuse_larger_values(largest):
 
 def test_band_caps_end_at_the_largest_value_too():
     """The sizes of records end there; the values within the band may be larger."""
-    uses = (Use(decided_by=()),)
+    uses = (Use("x", decided_by=()),)
     loss = float(charge(uses=uses).band_policy(1.1)({"x": 1000}))
     assert loss == pytest.approx(float(TEN(100)))
     caps = {"x": ConstantPolicy(loss)}
