@@ -114,6 +114,7 @@ def test_every_command_imports_what_it_needs(tmp_path):
         "sign out/t.parquet --key key.key",
         "verify out/t.parquet --key key.pub",
         "ledger set-cap l cattle --mechanism root --param k=4 --param sigma=0.5 --times 2 --reason more --yes",
+        "ledger set-largest l cattle 4e10 --reason law --yes",
     ]
     for command in commands:
         assert run_program(*command.split(), folder=tmp_path).stdout
@@ -614,6 +615,47 @@ def test_a_cap_of_a_ledger_that_does_not_exist_yet(folder):
         assert "by this release alone" in words
         assert "would still fit, with a standard deviation of" in words
         assert "or raise the cap in [ledger.caps] of the plan: the ledger does not exist yet" in words
+
+
+def test_a_largest_value_is_set_and_shown(tmp_path):
+    pa.parquet.write_table(pa.table({"state": ["IA", "TX"], "x": [3, 35]}), tmp_path / "x.parquet")
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        '[data]\npath = "x.parquet"\nlargest = { x = 40 }\n[ledger]\npath = "l"\n[ledger.caps.x]\n'
+        'mechanism = "root"\nk = 4\nsigma = 0.5\naccounting = "closed"\n[tables.t.keys]\n'
+        'cross = { state = ["IA", "TX"] }\n[tables.t.sums.x]\nmechanism = "gaussian"\nsigma = 10\n'
+        '[output]\nfolder = "out"\n'
+    )
+    shown = run("check", plan, folder=tmp_path).stdout
+    for words in ("at 40 (largest allowed)", "The release refuses larger values: x 40.", "Within all caps."):
+        assert words in shown
+    assert "may be larger" not in shown
+    run("release", plan, "--yes", folder=tmp_path)
+    for source in (plan, "out/t.parquet"):
+        run("explain", source, "--value", "x=-40", folder=tmp_path)
+        assert (
+            "--value x must be at most 40" in run("explain", source, "--value", "x=-41", folder=tmp_path, code=2).stderr
+        )
+    command = ["ledger", "set-largest", "l", "X"]
+    assert "pass --yes" in run(*command, "45", "--reason", "law", folder=tmp_path, code=6).stderr
+    refused = run(*command, "60", "--reason", "law", "--yes", folder=tmp_path, code=4)
+    assert "Now: X 40. New: X 60." in refused.stdout
+    assert "the cap on 'x' would be exceeded, for records between about 54.3 and about 60" in refused.stderr
+    for value in ("many", "0", "nan"):
+        run(*command, value, "--reason", "law", "--yes", folder=tmp_path, code=2)
+    assert "reason" in run(*command, "45", "--reason", " ", "--yes", folder=tmp_path, code=2).stderr
+    run(*command, "45", "--reason", "law", "--yes", folder=tmp_path)
+    assert "the largest value of x was set to 45: law" in run("ledger", "history", "l", folder=tmp_path).stdout
+    assert "Largest value of x: 45." in run("ledger", "show", "l", folder=tmp_path).stdout
+    assert json.loads(run("ledger", "show", "l", "--json", folder=tmp_path).stdout)["largest"] == {"x": 45}
+    cap = ["ledger", "set-cap", "l", "x", "--mechanism", "gaussian", "--param", "sigma=5", "--reason", "law", "--yes"]
+    assert "at largest allowed" in run(*cap, folder=tmp_path).stdout
+    run(*command, "none", "--reason", "law", "--yes", folder=tmp_path)
+    assert ss.Ledger(tmp_path / "l").largest == {}
+    run(*command, "30", "--reason", "law", "--yes", folder=tmp_path)
+    failed = run("release", plan, "--yes", "--overwrite", folder=tmp_path, code=3)
+    assert "column 'x' has values above its largest value" in failed.stderr
+    assert "35" not in failed.stderr
 
 
 def test_a_cap_is_raised(tmp_path):

@@ -16,8 +16,10 @@ import numpy as np
 from slowscale.accounting.bands import Band, summed_or_ranked
 from slowscale.accounting.caps import Total, check, check_at
 from slowscale.accounting.charge import Charge, Spent, total_of
+from slowscale.accounting.largest import Value, exact, proven_to, value_of
 from slowscale.accounting.record import ANY, COUNT, RecordPolicy, check_column_name, folded
 from slowscale.core.errors import CapError, ParameterError, ParameterTypeError, Shown, located
+from slowscale.core.numbers import format_number
 from slowscale.policy import ZCDP, ConstantPolicy, Policy
 from slowscale.policy.bounded import BAND
 
@@ -58,6 +60,9 @@ class Account:
         How a cap can be changed, as text for error messages. None: with the ledger.
     band_caps, band
         The most that may be lost between a record's values and others within the factor `band`, by column.
+    largest
+        The largest values, by column. Caps are proven for sizes up to there, and a charge must be of a release that
+        refuses larger ones.
     """
 
     def __init__(
@@ -67,17 +72,18 @@ class Account:
         *,
         band_caps: Mapping[str, Policy] | None = None,
         band: float = BAND,
+        largest: Mapping[str, Value] | None = None,
     ) -> None:
         self.caps = dict(caps or {})
         self.band_caps = dict(band_caps or {})
         self.band = band
+        self.largest = dict(largest or {})
         self.remedy = remedy
         self.charges: list[Charge] = []
         # The totals in each currency, with the number of charges that they include.
         self._totals: dict[Currency, tuple[Totals, int]] = {}
         self._label_kinds: dict[str | None, str | None] = {}  # the type of the labels of each partition
-        # The first spelling of each name.
-        self._spellings = {folded(name): name for name in (*self.caps, *self.band_caps)}
+        self._spellings = self._declared_names()
         self._meanings: dict[str, str | None] = {}  # how each column is computed, by folded name; None: it is stored
         self._lock = threading.Lock()
 
@@ -109,6 +115,31 @@ class Account:
             self.caps = {**self.caps, spelled: cap}
         return spelled
 
+    def set_largest(self, name: str, value: Value | None, checked: bool = False) -> str:
+        """Set the largest value of a column, or remove it (None); return the column in its first spelling.
+
+        If it is raised and `checked`, all caps are proven again: raise a `CapError` and change nothing where one does
+        not hold for the larger sizes.
+        """
+        spelled = self._spellings.setdefault(folded(name), name)
+        exceeded = self._exceeded() if checked else {}
+        old, rest = self.largest, {one: size for one, size in self.largest.items() if folded(one) != folded(name)}
+        self.largest = rest if value is None else {**rest, spelled: value}
+        for key, error in (self._exceeded() if checked else {}).items():
+            if key not in exceeded:
+                self.largest = old
+                words = f"With a larger value of {spelled!r}, earlier releases count for larger sizes"
+                raise replace(error, cap_name=key[0], fits=words, full=True, made=0)
+        return spelled
+
+    def _exceeded(self) -> dict[tuple[str, bool], CapError]:
+        """Return the caps that the total exceeds, by name and by whether they are on values within the band."""
+        return {(name, band): error for band in (False, True) for name, error in self.above_caps(band).items()}
+
+    def _declared_names(self) -> dict[str, str]:
+        """Return the names of caps and largest values by folded name: the first spelling of each column."""
+        return {folded(name): name for name in (*self.caps, *self.band_caps, *self.largest)}
+
     def attempt(self, asked: Charge | Mapping[str, Any], error: BaseException) -> None:
         """Do nothing: an account in memory keeps no history of releases that were refused or that failed."""
 
@@ -125,7 +156,7 @@ class Account:
 
     def copy(self) -> "Account":
         """Return a new account with the same charges and caps."""
-        other = Account(self.caps, self.remedy, band_caps=self.band_caps, band=self.band)
+        other = Account(self.caps, self.remedy, band_caps=self.band_caps, band=self.band, largest=self.largest)
         with self._lock:
             for charge in self.charges:
                 other.record(charge)
@@ -179,6 +210,7 @@ class Account:
                 code="mismatch",
                 remedy="use labels of the same type",
             )
+        self._check_largest(charge)
         after: dict[Currency, Totals] = {}
         refusals: list[CapError] = []
         for currency in self._currencies(charge):
@@ -195,6 +227,21 @@ class Account:
         if refusals:
             raise replace(refusals[0], also=tuple(error.column for error in refusals[1:]))
         return after
+
+    def _check_largest(self, charge: Charge) -> None:
+        """Raise if the release of a charge does not refuse all values above the largest ones."""
+        for column in charge.policy.columns:
+            most, allowed = value_of(self.largest, column), value_of(charge.largest, column)
+            if most is None or (allowed is not None and exact(allowed) <= exact(most)):
+                continue
+            given = "values of any size" if allowed is None else f"values up to {format_number(float(allowed))}"
+            raise ParameterError(
+                f"the largest value of {column!r}",
+                f"is {format_number(float(most))}, but the release allows {given}",
+                code="mismatch",
+                path=("largest", column),
+                remedy="make the release again: it then refuses larger values",
+            )
 
     def _currencies(self, charge: Charge | None = None) -> list[Currency]:
         """Return the currencies that have caps; the values of all columns with a band cap may change.
@@ -247,7 +294,7 @@ class Account:
             for column in dict.fromkeys(column for charge in here for column in _columns_of(currency.policy(charge))):
                 try:
                     for name, total in self._capped_totals(column, every, totals, currency):
-                        _check_total(name, total, self._cap_of(column, currency))
+                        self._check_total(name, total, self._cap_of(column, currency))
                 except CapError as error:
                     exceeded = replace(error, protects=every.protects, band=currency.times)
                     found.setdefault(self._cap_name(column, currency), exceeded)
@@ -286,7 +333,7 @@ class Account:
         """Remove the newest charge, because it could not be written to the ledger."""
         kept, self.charges = self.charges[:-1], []
         self._totals = {}
-        self._spellings = {folded(name): name for name in (*self.caps, *self.band_caps)}
+        self._spellings = self._declared_names()
         self._meanings, self._label_kinds = {}, {}
         for charge in kept:
             self.record(charge)
@@ -298,7 +345,7 @@ class Account:
             return
         try:
             for name, total in self._capped_totals(column, charge, totals, currency):
-                _check_total(name, total, cap)
+                self._check_total(name, total, cap)
         except CapError as error:
             with np.errstate(over="ignore"):
                 loss = currency.policy(charge).column(column)(0.0 if column is None else error.influence)
@@ -348,7 +395,7 @@ class Account:
                 for currency, cap, totals in before:
                     new = currency.policy(changed).column(column)
                     for total in totals:
-                        _check_total(column, total + new, cap)
+                        self._check_total(column, total + new, cap)
             except (CapError, ParameterError):
                 return False
             return True
@@ -388,17 +435,16 @@ class Account:
     @property
     def spent(self) -> Spent:
         """The total loss of a record through all charges so far."""
-        return total_of(self.charges, self.band)
+        return total_of(self.charges, self.band, self.largest)
 
-
-def _check_total(column: str | None, total: Total, cap: Policy | None) -> None:
-    """Raise a `CapError` if a total exceeds a cap."""
-    if cap is None:
-        return
-    if column is None:  # every record counts as 1
-        check_at(COUNT, float(total.losses[0]), cap, 1.0)
-    else:
-        check(column, total, cap)
+    def _check_total(self, column: str | None, total: Total, cap: Policy | None) -> None:
+        """Raise a `CapError` if a total exceeds a cap, at a size up to the column's largest value."""
+        if cap is None:
+            return
+        if column is None:  # every record counts as 1
+            check_at(COUNT, float(total.losses[0]), cap, 1.0)
+        else:
+            check(column, total, cap, proven_to(value_of(self.largest, column)))
 
 
 def _ranks_as_counts(charge: Charge, totals: Totals, cap: Policy) -> Total:

@@ -6,7 +6,7 @@ view of earlier releases, and the total loss is still bounded by the cap.
 The check is a proof, not a sample of points. Policies of the same shape (all Gaussians, all fourth roots…) are compared
 by their coefficients. The rest is compared on a grid of record sizes. Both sides are non-decreasing, so an interval is
 proven if the total at its right end is at most the cap at its left end; otherwise it is halved. The check covers 0 and
-sizes from 10⁻⁶⁰ to 10¹⁰⁰, which includes every record that can be summed.
+sizes from 10⁻⁶⁰ to 10¹⁰⁰, which includes every record that can be summed, or sizes up to the column's largest value.
 """
 
 import math
@@ -84,23 +84,28 @@ class Total:
         return Total(shapes, self.losses + other.losses)
 
 
-def check(column: str, spent: Total, cap: Policy) -> None:
-    """Raise a `CapError` unless the total is at most the cap at every record size."""
+def check(column: str, spent: Total, cap: Policy, largest: float = math.inf) -> None:
+    """Raise a `CapError` unless the total is at most the cap at every record size up to the largest."""
     with np.errstate(over="ignore"):  # a loss beyond the largest float is infinite
-        allowed = cap(GRID) * (1 + TOLERANCE)
-        if (spent.losses[:2] <= allowed[:2]).all() and (spent.losses[2:] <= allowed[1:-1]).all():
+        grid, losses = GRID, spent.losses
+        if largest < GRID_END:
+            inside = largest > GRID
+            grid = np.append(GRID[inside], largest)
+            losses = np.append(losses[inside], _loss_at(spent.shapes, grid[-1:]))
+        allowed = cap(grid) * (1 + TOLERANCE)
+        if (losses[:2] <= allowed[:2]).all() and (losses[2:] <= allowed[1:-1]).all():
             return  # proven on the grid without halving
         left, right = _residuals(spent, cap)
         covered = _covered(left, right)
         if not left or not covered[0]:
             return
         try:
-            _prove(column, left, right, spent, cap)
+            _prove(column, left, right, spent, cap, grid)
         except CapError as refusal:
             if not refusal.close or covered == (left, right):
                 raise
             try:
-                _prove(column, *covered, spent, cap)
+                _prove(column, *covered, spent, cap, grid)
             except CapError:
                 raise refusal from None
 
@@ -154,11 +159,11 @@ def _loss_at(side: Shapes, at: Array) -> Array:
     return total
 
 
-def _prove(column: str, left: Shapes, right: Shapes, spent: Total, cap: Policy) -> None:
+def _prove(column: str, left: Shapes, right: Shapes, spent: Total, cap: Policy, grid: Array) -> None:
     """Halve intervals until each is proven. If the cap is exceeded, find the smallest size where it is, and raise."""
-    lows, highs = _loss_at(left, GRID), _loss_at(right, GRID)
-    worst = float(np.min(GRID[lows > highs], initial=math.inf))
-    starts, ends, at_starts, at_ends = GRID[1:-1], GRID[2:], highs[1:-1], lows[2:]
+    lows, highs = _loss_at(left, grid), _loss_at(right, grid)
+    worst = float(np.min(grid[lows > highs], initial=math.inf))
+    starts, ends, at_starts, at_ends = grid[1:-1], grid[2:], highs[1:-1], lows[2:]
     evaluations_left = MOST_EVALUATIONS // (len(left) + len(right))
     while True:
         unproven = ~(at_ends <= at_starts) & (starts < worst)
@@ -176,7 +181,7 @@ def _prove(column: str, left: Shapes, right: Shapes, spent: Total, cap: Policy) 
             return
         size, ranges = float(starts.min()), [(0.0, math.inf)]
     else:
-        ranges = _ranges(left, right, lows > highs, worst)
+        ranges = _ranges(left, right, lows > highs, worst, grid)
         examples = [_example(left, right, *ends, cap) for ends in ranges]
         size = min(examples, key=lambda size: float(_distance(cap, size)))
     loss = float(_loss_at(spent.shapes, np.array([size]))[0])
@@ -185,7 +190,7 @@ def _prove(column: str, left: Shapes, right: Shapes, spent: Total, cap: Policy) 
     )
 
 
-def _ranges(left: Shapes, right: Shapes, exceeded: Any, worst: float) -> list[tuple[float, float]]:
+def _ranges(left: Shapes, right: Shapes, exceeded: Any, worst: float, grid: Array) -> list[tuple[float, float]]:
     """Return the ranges of sizes in which a cap is exceeded, from the grid points and the smallest size where it is."""
 
     def edge(inside: float, outside: float) -> float:
@@ -196,12 +201,12 @@ def _ranges(left: Shapes, right: Shapes, exceeded: Any, worst: float) -> list[tu
 
     places = np.flatnonzero(exceeded[1:]) + 1
     found = []
-    if not places.size or worst < GRID[places[0] - 1]:  # between two points of the grid, or at 0 only
+    if not places.size or worst < grid[places[0] - 1]:  # between two points of the grid, or at 0 only
         found.append((worst, worst))
     for run in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1) if places.size else ():
-        low, high = float(GRID[run[0]]), float(GRID[run[-1]])
-        low = low if run[0] == 1 else edge(low, float(GRID[run[0] - 1]))
-        high = high if run[-1] == GRID.size - 1 else edge(high, float(GRID[run[-1] + 1]))
+        low, high = float(grid[run[0]]), float(grid[run[-1]])
+        low = low if run[0] == 1 else edge(low, float(grid[run[0] - 1]))
+        high = high if run[-1] == grid.size - 1 else edge(high, float(grid[run[-1] + 1]))
         # No real record is beyond the horizon, so a range that reaches it is reported as unbounded.
         found.append((0.0 if low < 1 / HORIZON else low, math.inf if high > HORIZON else high))
     return found
@@ -239,13 +244,13 @@ def _exceeds(left: Shapes, right: Shapes, size: float) -> bool:
     return bool((_loss_at(left, at) > _loss_at(right, at))[0])
 
 
-def describe_change(column: str, old: Policy, new: Policy) -> str:
-    """Return as text where a new cap is above the old one, and where it is below."""
+def describe_change(column: str, old: Policy, new: Policy, largest: float = math.inf) -> str:
+    """Return as text where a new cap is above the old one, and where it is below, for sizes up to the largest."""
 
     def excess(policy: Policy, other: Policy) -> CapError | None:
         """Return where a policy is above another one, or None."""
         try:
-            check(column, Total.zero() + policy, other)
+            check(column, Total.zero() + policy, other, largest)
         except CapError as error:
             return error
         return None

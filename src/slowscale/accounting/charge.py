@@ -16,6 +16,7 @@ import numpy as np
 
 from slowscale.accounting.bands import Band, Use, band_policy, summed_or_ranked
 from slowscale.accounting.explanation import Explanation, Loss, as_lines, at_most, explain, worst
+from slowscale.accounting.largest import Value, check_largest, exact, in_words, value_of
 from slowscale.accounting.record import ANY, COUNT, Parallel, RecordPolicy, Term, folded, read_if_any, read_policies
 from slowscale.accounting.sizes import (
     NUMBERS_OF_RECORDS,
@@ -110,6 +111,8 @@ class Charge:
         The number of tables with independent noise. An entity may be in different cells of each.
     derived
         How each derived column is computed, in a normal form. All charges of an account must agree on it.
+    largest
+        The largest values, by column: the release refuses records or totals above them. They follow from the facts.
     mechanisms
         The mechanism of each term of the policy, as JSON, or None. They follow from the facts; () if they have none.
     uses
@@ -132,6 +135,7 @@ class Charge:
     pure_columns: RecordPolicy | None = None
     tables: int = 1
     derived: Mapping[str, str] = field(default_factory=dict, hash=False)
+    largest: Mapping[str, Value] = field(default_factory=dict, hash=False)
     mechanisms: tuple[str | None, ...] = field(default=(), compare=False, repr=False)
     uses: tuple[Use, ...] = field(default=(), compare=False, repr=False)
 
@@ -180,6 +184,8 @@ class Charge:
                 code="mismatch",
                 given=self.facts.get("protect"),
             )
+        if self.facts is not None:
+            object.__setattr__(self, "largest", check_largest(self.facts.get("largest"), "facts['largest']"))
         if self.facts is not None and not self.mechanisms:
             known = _terms_in(self.facts, self.policy.terms)
             object.__setattr__(self, "mechanisms", tuple(mechanism for mechanism, _ in known))
@@ -246,7 +252,9 @@ class Charge:
             check_facts(self.facts)
             return dict(self.facts)
         pure = None if self.pure_policy is None else self.pure_policy.to_dict()
-        facts = {"policy": self.policy.to_dict(), "pure_policy": pure, "protect": self.protects}
+        facts: dict[str, Any] = {"policy": self.policy.to_dict(), "pure_policy": pure, "protect": self.protects}
+        if self.largest:
+            facts["largest"] = dict(self.largest)
         return facts if self.pure_columns is None else {**facts, "pure_columns": self.pure_columns.to_dict()}
 
     @property
@@ -328,6 +336,8 @@ class Spent(RecordPolicy):
         set of tables.
     charges, times
         The charges that the total is the sum of, and the factor of the band.
+    largest
+        The largest values, by column, up to which losses are shown: no release so far allowed larger ones.
     """
 
     releases: int = 0
@@ -337,6 +347,7 @@ class Spent(RecordPolicy):
     tables: int = 0
     charges: tuple[Charge, ...] = field(default=(), compare=False, repr=False)
     times: float = field(default=BAND, compare=False, repr=False)
+    largest: Mapping[str, Value] = field(default_factory=dict, hash=False)
 
     def band_policy(self, times: float | None = None) -> RecordPolicy:
         """Return the total loss between a record's values and others within a factor: all released values.
@@ -391,7 +402,8 @@ class Spent(RecordPolicy):
         thing = "record" if self.protects is None else self.protects
         size = "its size" if self.protects is None else "its total in a cell, and adds up over its cells"
         amounts = [column for column in self.columns if column != COUNT]
-        derived = default_sizes([(self.column(column), None) for column in amounts])
+        bounds = {column: value_of(self.largest, column) for column in self.columns}
+        derived = default_sizes([(self.column(column), None) for column in amounts], bounds)
         shown = stated or (derived if amounts or not self.columns else NUMBERS_OF_RECORDS)
         lines = [
             f"{self.releases} {'release' if self.releases == 1 else 'releases'} so far.",
@@ -418,7 +430,9 @@ class Spent(RecordPolicy):
         else:
             lines.append("No size has a value for every column, so totals over the columns are not shown.")
         lines += assumed_count(self.protects, self.columns, shown)
-        if self.columns and not stated:
+        if amounts and all(bounds[column] is not None for column in amounts):
+            lines.append(f"Releases refused larger values: {in_words(self.largest)}.")
+        elif self.columns and not stated:
             lines.append("These sizes follow from the policies, not from the records: the largest may be larger.")
         if self.pure_policy is not None:
             lines.append(f"There is also a pure guarantee (PRDP): {self.pure_policy}")
@@ -450,8 +464,8 @@ class Spent(RecordPolicy):
 MOST_COMBINATIONS = 16  # of parts that a record may be in, for which pieces are kept apart
 
 
-def total_of(charges: list[Charge], times: float = BAND) -> Spent:
-    """Return the total loss of a record through all charges; bands have the factor `times`."""
+def total_of(charges: list[Charge], times: float = BAND, largest: Mapping[str, Value] | None = None) -> Spent:
+    """Return the total loss of a record through all charges, for bands with a factor and up to the largest values."""
     pures = [(charge, charge.pure_policy) for charge in charges if charge.pure_policy is not None]
     pure = _composed(pures) if charges and len(pures) == len(charges) else None
     total = _composed([(charge, charge.policy) for charge in charges])
@@ -468,7 +482,21 @@ def total_of(charges: list[Charge], times: float = BAND) -> Spent:
         tables=tables,
         charges=tuple(charges),
         times=times,
+        largest=_largest_of_all(total.columns, charges, largest or {}),
     )
+
+
+def _largest_of_all(
+    columns: Sequence[str], charges: Sequence[Charge], largest: Mapping[str, Value]
+) -> dict[str, Value]:
+    """Return the largest value that is allowed now, or was allowed in a charge, by column, if there always was one."""
+    found: dict[str, Value] = {}
+    for column in columns:
+        allowed = [charge.largest for charge in charges if column in charge.policy.columns]
+        values = [value_of(one, column) for one in (largest, *allowed)]
+        if (known := [value for value in values if value is not None]) and len(known) == len(values):
+            found[column] = max(known, key=exact)
+    return found
 
 
 def _composed(charges: list[tuple[Charge, RecordPolicy]]) -> RecordPolicy:

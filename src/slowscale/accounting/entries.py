@@ -12,8 +12,10 @@ from typing import Any, ClassVar
 
 from slowscale.accounting.account import Account, check_caps
 from slowscale.accounting.charge import Charge
+from slowscale.accounting.largest import Value, check_largest, in_words
 from slowscale.accounting.record import folded
 from slowscale.core.errors import LedgerError, ParameterTypeError, SlowscaleError
+from slowscale.core.numbers import format_number
 from slowscale.mechanisms.calibration import accounting_in_words
 from slowscale.policy import Policy
 from slowscale.policy.bounded import BAND, check_band
@@ -45,17 +47,18 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Created(Entry):
-    """The ledger was created, with these caps, this band and for this data set."""
+    """The ledger was created, with these caps, this band, these largest values and for this data set."""
 
     kind: ClassVar[str] = "created"
     caps: Mapping[str, Policy]
     dataset: str | None = None
     band_caps: Mapping[str, Policy] = field(default_factory=dict)
     band: float = BAND
+    largest: Mapping[str, Value] = field(default_factory=dict)
 
     def _content(self) -> dict[str, Any]:
         caps, band_caps = ({name: cap.to_dict() for name, cap in some.items()} for some in (self.caps, self.band_caps))
-        found = {"caps": caps, "band_caps": band_caps, "band": self.band}
+        found = {"caps": caps, "band_caps": band_caps, "band": self.band, "largest": dict(self.largest)}
         return found if self.dataset is None else {**found, "dataset": self.dataset}
 
     @classmethod
@@ -66,8 +69,10 @@ class Created(Entry):
             for kind in ("caps", "band_caps")
         )
         dataset = _text(entry, "dataset") if "dataset" in entry else None
-        band = check_band(entry["band"])
-        return cls(time=_text(entry, "time"), caps=caps, dataset=dataset, band_caps=band_caps, band=band)
+        band, largest = check_band(entry["band"]), check_largest(entry["largest"])
+        return cls(
+            time=_text(entry, "time"), caps=caps, dataset=dataset, band_caps=band_caps, band=band, largest=largest
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +96,27 @@ class CapSet(Entry):
         if not isinstance(entry["band"], bool):
             raise TypeError("band must be true or false")
         return cls(time=_text(entry, "time"), column=column, cap=cap, reason=reason, band=entry["band"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class LargestSet(Entry):
+    """The largest value of a column was set, or removed if it is None."""
+
+    kind: ClassVar[str] = "largest"
+    column: str
+    value: Value | None
+    reason: str
+
+    def _content(self) -> dict[str, Any]:
+        return {"column": self.column, "value": self.value, "reason": self.reason}
+
+    @classmethod
+    def from_dict(cls, entry: Mapping[str, Any]) -> "LargestSet":
+        """Return the entry that `to_dict` described."""
+        column, value = _text(entry, "column"), entry["value"]
+        if value is not None:
+            (value,) = check_largest({column: value}).values()
+        return cls(time=_text(entry, "time"), column=column, value=value, reason=_text(entry, "reason"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +176,7 @@ class Attempted(Entry):
         return cls(time=_text(entry, "time"), asked=asked, error=_text(error, "type"), message=_text(error, "message"))
 
 
-ENTRY_KINDS: dict[str, type[Entry]] = {kind.kind: kind for kind in (Created, CapSet, Charged, Attempted)}
+ENTRY_KINDS: dict[str, type[Entry]] = {kind.kind: kind for kind in (Created, CapSet, LargestSet, Charged, Attempted)}
 
 
 def read_entry(text: str) -> Entry:
@@ -213,13 +239,14 @@ def apply_entry(account: Account, entry: Entry, first: bool, checked: bool = Fal
     first
         Whether no entry is before it. The first entry creates the ledger, and no other one may: it would undo caps.
     checked
-        Whether a charge is refused if it exceeds a cap. The charges in a file were checked when they were written.
+        Whether a charge or a larger largest value is refused if a cap is exceeded. Those in a file were checked when
+        they were written.
     """
     if isinstance(entry, Created) != first:
         problem = "was not created by its first entry" if first else "is created again by a later entry"
         raise LedgerError("the ledger", problem, code="damaged", remedy="restore the file from a backup")
     if isinstance(entry, Created):
-        account.band = entry.band
+        account.band, account.largest = entry.band, dict(entry.largest)
         for name, cap in entry.caps.items():
             account.set_cap(name, cap)
         for name, cap in entry.band_caps.items():
@@ -230,6 +257,8 @@ def apply_entry(account: Account, entry: Entry, first: bool, checked: bool = Fal
             trial.set_cap(entry.column, entry.cap, entry.band)
             trial.above_caps(band=True)
         account.set_cap(entry.column, entry.cap, entry.band)
+    elif isinstance(entry, LargestSet):
+        account.set_largest(entry.column, entry.value, checked)
     elif isinstance(entry, Charged):
         (account.charge if checked else account.record)(entry.charge)
 
@@ -253,6 +282,9 @@ def describe_entry(entry: Mapping[str, Any]) -> str:
         if entry["kind"] == "cap":
             kind = "band cap" if entry["band"] else "cap"
             return f"the {kind} on {entry['column']} was set to {Policy.from_dict(entry['cap'])}: {entry['reason']}"
+        if entry["kind"] == "largest":
+            to = "removed" if entry["value"] is None else f"set to {format_number(float(entry['value']))}"
+            return f"the largest value of {entry['column']} was {to}: {entry['reason']}"
         if entry["kind"] == "attempt":
             return f"refused or failed: {entry['error']['type']}: {entry['error']['message']}"
         if entry["kind"] == "created":
@@ -260,6 +292,8 @@ def describe_entry(entry: Mapping[str, Any]) -> str:
             caps = f"with caps on {', '.join(entry['caps'])}" if entry["caps"] else "without caps"
             if entry["band_caps"]:
                 caps += f", and with band caps on {', '.join(entry['band_caps'])}"
+            if entry["largest"]:
+                caps += f", and with the largest values {in_words(entry['largest'])}"
             return f"the ledger was created{dataset}, {caps}"
         facts = entry["facts"]
         tables = facts.get("tables", {})

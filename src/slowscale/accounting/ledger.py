@@ -12,11 +12,22 @@ from typing import Any, Protocol, runtime_checkable
 
 from slowscale.accounting.account import Account, check_caps
 from slowscale.accounting.charge import Charge, Spent
-from slowscale.accounting.entries import Attempted, CapSet, Charged, Created, cap_changes, serialized
+from slowscale.accounting.entries import (
+    Attempted,
+    CapSet,
+    Charged,
+    Created,
+    LargestSet,
+    cap_changes,
+    describe_entry,
+    serialized,
+)
+from slowscale.accounting.largest import Value, check_largest, in_words
 from slowscale.accounting.record import ANY, folded
 from slowscale.accounting.storage import LedgerFile
-from slowscale.core.errors import LedgerError, ParameterError, ParameterTypeError, band_in_words
+from slowscale.core.errors import LedgerError, ParameterError, ParameterTypeError, Shown, band_in_words
 from slowscale.core.markup import terminal_text
+from slowscale.core.numbers import format_number
 from slowscale.core.parameters import check_flag
 from slowscale.policy import Policy
 from slowscale.policy.bounded import BAND, check_band
@@ -48,6 +59,11 @@ class Ledger:
     band_caps, band
         The most that may ever be lost between a record's values and others within the factor `band` (1.1: 10 % more or
         less), by column, in the same form. A number is the same cap for records of every size.
+    largest
+        The largest values, by column: {"payann": 4e10}. They are public knowledge, never looked up in the records: the
+        largest absolute value of a record or, if entities are protected, of the total of an entity in a cell ("count":
+        of the number of its records there). Caps are proven for sizes up to there, and a release refuses larger ones.
+        Only `set_largest` changes them.
 
     >>> import tempfile, os, slowscale as ss
     >>> path = os.path.join(tempfile.mkdtemp(), "census.ledger")
@@ -66,14 +82,15 @@ class Ledger:
         dataset: str | None = None,
         band_caps: Mapping[str, Policy | float] | None = None,
         band: float | None = None,
+        largest: Mapping[str, Value] | None = None,
     ) -> None:
         if not isinstance(path, str | os.PathLike):
             raise ParameterTypeError("ledger", allowed="the path of a file", given=type(path))
         wanted, banded = check_caps(caps), check_caps(band_caps, "band_caps")
         name = dataset_name(dataset)
-        times = None if band is None else check_band(band)
+        times, most = None if band is None else check_band(band), check_largest(largest)
         self._file = LedgerFile(path)
-        self._file.open(Created(caps=wanted, dataset=name, band_caps=banded, band=times or BAND))
+        self._file.open(Created(caps=wanted, dataset=name, band_caps=banded, band=times or BAND, largest=most))
         if self._file.broken is not None:
             return
         account, first = self._file.state.account, self._first
@@ -84,6 +101,15 @@ class Ledger:
         if times not in (None, account.band):
             problem, remedy = f"must be {account.band:g}, that of ledger {self.path}", "leave it out"
             raise ParameterError("band", problem, code="mismatch", given=band, remedy=remedy)
+        known = [{folded(name): value for name, value in one.items()} for one in (account.largest, first.largest, most)]
+        if largest is not None and known[2] not in known[:2]:
+            raise ParameterError(
+                "largest",
+                f"must be that of ledger {self.path}, {in_words(account.largest) or 'which has none'}",
+                code="mismatch",
+                given=Shown(in_words(most) or "none"),
+                remedy="leave it out, or change it by `slowscale ledger set-largest` or Ledger.set_largest",
+            )
         if name is not None:
             self.check_dataset(name)
 
@@ -151,6 +177,11 @@ class Ledger:
         return self._file.current_state().account.band
 
     @property
+    def largest(self) -> dict[str, Value]:
+        """The largest values in force, by column."""
+        return dict(self._file.current_state().account.largest)
+
+    @property
     def dataset(self) -> str | None:
         """The name of the data set that the ledger belongs to, or None if it was created without one."""
         self._file.current_state()
@@ -214,6 +245,11 @@ class Ledger:
             never = f"values {within} more or less are never told apart at a loss of more than {cap}"
             exceeds = f"{cap}. The total already exceeds it {above[name].sizes}" if name in above else never
             lines.append(f"Band cap on {what}: {exceeds}")
+        for name, value in state.account.largest.items():
+            lines.append(f"Largest value of {name}: {format_number(float(value))}. Caps hold for sizes up to it")
+        for one in state.entries:
+            if isinstance(one, LargestSet):
+                lines.append(f"On {one.time}, {describe_entry(one.to_dict())}")
         for entry, old in cap_changes(state.entries):
             change = f"was added on {entry.time}," if old is None else f"was changed on {entry.time}, from {old} to"
             kind = "band cap" if entry.band else "cap"
@@ -325,15 +361,39 @@ class Ledger:
         if not isinstance(column, str):
             raise ParameterTypeError("column", allowed='a column, "count" or "*", as text', given=column)
         (cap,) = check_caps({column: cap}).values()
-        if not isinstance(reason, str) or not reason.strip():
-            raise ParameterError(
-                "reason",
-                allowed="text that says why the cap is set",
-                given=reason,
-                remedy="it stays in the history",
-            )
+        _check_reason(reason, "the cap is set")
         spelled = self.account.set_cap(column, cap, band)
         self._file.append(serialized(CapSet(column=spelled, cap=cap, reason=reason, band=band)))
+
+    def set_largest(self, column: str, value: Value | None, reason: str) -> None:
+        """Set the largest value of a column: change it, declare one, or remove it. It stays in the history.
+
+        If it is raised, all caps are proven again, for sizes up to the new value. Where one no longer holds, a
+        `CapError` is raised, and nothing changes: raise the cap first.
+
+        Parameters
+        ----------
+        column
+            A column, or "count" for the number of records of an entity in a cell.
+        value
+            The new value, from public knowledge. None: values of any size are allowed.
+        reason
+            Why it is set, as text.
+        """
+        if not isinstance(column, str):
+            raise ParameterTypeError("column", allowed='a column or "count", as text', given=column)
+        checked = check_largest({column: 1 if value is None else value}, "value")
+        _check_reason(reason, "the largest value is set")
+        spelled = self.account.set_largest(column, value)
+        most = None if value is None else checked[column]
+        self._file.append(serialized(LargestSet(column=spelled, value=most, reason=reason)))
+
+
+def _check_reason(reason: Any, what: str) -> None:
+    if not isinstance(reason, str) or not reason.strip():
+        raise ParameterError(
+            "reason", allowed=f"text that says why {what}", given=reason, remedy="it stays in the history"
+        )
 
 
 def dataset_name(dataset: Any) -> str | None:
@@ -362,7 +422,7 @@ class DeferredLedger:
 
     Parameters
     ----------
-    path, caps, dataset, band_caps, band
+    path, caps, dataset, band_caps, band, largest
         As for `Ledger`.
     remedy
         How a cap can be changed while there is no ledger, as text for error messages.
@@ -388,13 +448,15 @@ class DeferredLedger:
         remedy: str | None = None,
         band_caps: Mapping[str, Policy | float] | None = None,
         band: float | None = None,
+        largest: Mapping[str, Value] | None = None,
     ) -> None:
         self.ledger: Ledger | None = None
         self._path = path
-        self._caps, self._band_caps, self._band = caps, band_caps, band
-        self._dataset = dataset_name(dataset)
+        self._caps, self._dataset = caps, dataset_name(dataset)
+        self._options: dict[str, Any] = {"band_caps": band_caps, "band": band, "largest": largest}
         banded, times = check_caps(band_caps, "band_caps"), BAND if band is None else check_band(band)
-        self._account = Account(check_caps(caps), remedy, band_caps=banded, band=times)
+        most = check_largest(largest)
+        self._account = Account(check_caps(caps), remedy, band_caps=banded, band=times, largest=most)
         if _exists(path):
             self.make()
 
@@ -404,7 +466,7 @@ class DeferredLedger:
     def make(self) -> Ledger:
         """Return the ledger; create it if there is none."""
         if self.ledger is None:
-            ledger = Ledger(self._path, self._caps, dataset=self._dataset, band_caps=self._band_caps, band=self._band)
+            ledger = Ledger(self._path, self._caps, dataset=self._dataset, **self._options)
             ledger.check_dataset(self._dataset)  # another process may have created it in the meantime
             self.ledger = ledger
         return self.ledger
@@ -432,6 +494,11 @@ class DeferredLedger:
     def band(self) -> float:
         """The factor of the band."""
         return self._current.band
+
+    @property
+    def largest(self) -> dict[str, Value]:
+        """The largest values in force, by column."""
+        return self._current.largest
 
     @property
     def spent(self) -> Spent:

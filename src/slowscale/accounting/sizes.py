@@ -43,6 +43,7 @@ LARGEST_SIZE = 1e30
 LEAST_SIZE = 1e-300  # of those above 0: a tenth of it, and powers of ten near it, are still normal floats
 ASSUMED_COUNT = 1.0  # the number of records of an entity in a cell, where it is not stated
 EXAMPLE_SIZES = '{"median firm": 12, "largest firm": {"emp": 150_000, "payann": 4e10}}'
+LARGEST_ALLOWED = "largest allowed"  # the name of the size with the largest values
 SMALL_LOSS, LARGE_LOSS = 0.01, 50.0  # default sizes have losses from about the first to about the second
 # At most: the powers of ten between the unit and the largest default size, and the number of default sizes.
 DEFAULT_SPAN, DEFAULT_COUNT = 15, 7
@@ -128,7 +129,9 @@ def sizes_in(column: str, sizes: Sequence[RecordSize]) -> tuple[RecordSize, ...]
     """
     if column == COUNT and not any(size.states_count for size in sizes):
         return NUMBERS_OF_RECORDS
-    return tuple(size for size in sizes if size.value(column) is not None)
+    found = [size for size in sizes if size.value(column) is not None]
+    # Unnamed sizes have one record each, if no number is stated.
+    return tuple({size.describe(column): size for size in found}.values()) if column == COUNT else tuple(found)
 
 
 def assumed_count(entity: str | None, columns: Iterable[str], sizes: Sequence[RecordSize]) -> list[str]:
@@ -362,17 +365,31 @@ def names_the_largest(sizes: Mapping[str, float]) -> bool:
     return any(size == most and LARGEST_WORD.search(name) is not None for name, size in sizes.items())
 
 
-def default_sizes(policies: Sequence[tuple[Policy, float | None]]) -> tuple[RecordSize, ...]:
+def default_sizes(
+    policies: Sequence[tuple[Policy, float | None]], largest: Mapping[str, float | None] | None = None
+) -> tuple[RecordSize, ...]:
     """Return powers of ten from sizes with a very small loss to sizes with a very large one, in every column.
 
-    They depend on public facts only: the policies, each with its unit (or None).
+    They depend on public facts only: the policies, each with its unit (or None), and the largest value of each column
+    (or None). In a column with a largest value, sizes end there; the last one is called the largest allowed.
     """
     low, high = default_span(policies)
+    bounds = {column: value for column, value in (largest or {}).items() if value is not None}
+    amounts = [value for column, value in (largest or {}).items() if column != COUNT]
+    most = max((math.inf if value is None else value for value in amounts), default=math.inf)
+    high = high if most == math.inf else max(low, math.ceil(math.log10(most) - 1e-9) - 1)
     step = max(1, math.ceil((high - low) / (DEFAULT_COUNT - 1)))
     powers = list(range(low, high + 1, step))
-    if powers[-1] < high:
+    if powers[-1] < high and most == math.inf:
         powers.append(powers[-1] + step)
-    return tuple(RecordSize(power_of_ten(power), everywhere=10.0**power, named=False) for power in powers)
+    found = []
+    for power in (power for power in powers if 10.0**power < most):
+        size = RecordSize(power_of_ten(power), everywhere=10.0**power, named=False)
+        if any(10.0**power > value for column, value in bounds.items() if column != COUNT):
+            within = [column for column in largest or () if column != COUNT and 10.0**power <= bounds.get(column, most)]
+            size = replace(size, values=tuple((column, 10.0**power) for column in within), everywhere=None)
+        found.append(size)
+    return (*found, RecordSize(LARGEST_ALLOWED, tuple(bounds.items()))) if bounds else tuple(found)
 
 
 def default_span(policies: Sequence[tuple[Policy, float | None]]) -> tuple[int, int]:

@@ -219,14 +219,14 @@ class LedgerFile:
                 state = self.state
                 number = state.id + 1
                 digest = link_hash(state.hash, number, payload)
-                caps = state.account.caps, state.account.band_caps
+                caps, largest = (state.account.caps, state.account.band_caps), state.account.largest
                 apply_entry(state.account, entry, first=False, checked=True)
                 try:
                     connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, payload, digest))
                     connection.execute("UPDATE head SET id = ?, hash = ?", (number, digest))
                     connection.execute("COMMIT")
                 except BaseException:  # the account must equal the file
-                    state.account.caps, state.account.band_caps = caps
+                    (state.account.caps, state.account.band_caps), state.account.largest = caps, largest
                     if isinstance(entry, Charged):
                         state.account.forget()
                     raise

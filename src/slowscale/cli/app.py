@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from slowscale.cli.ledgers import explain, history, set_cap, show
+from slowscale.cli.ledgers import explain, history, set_cap, set_largest, show
 from slowscale.cli.ledgers import verify as verify_ledger
 from slowscale.cli.mechanisms import advise, calibrate, compare, study
 from slowscale.cli.plans import check, demo, init, inspect, keygen, release, schema, serve, sign, verify
@@ -57,9 +57,9 @@ for command in COMMANDS:
     app.command(short_help=COMMANDS[command])(command)
 
 ledger_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-for ledger_command in (show, history, verify_ledger, set_cap):
+for ledger_command in (show, history, verify_ledger, set_cap, set_largest):
     ledger_app.command()(ledger_command)
-app.add_typer(ledger_app, name="ledger", help="Show or verify a ledger, or change a cap.")
+app.add_typer(ledger_app, name="ledger", help="Show or verify a ledger, or change a cap or a largest value.")
 
 
 def _print_version(asked: bool) -> None:

@@ -43,13 +43,13 @@ def show(path: LedgerFile, as_json: AsJson = False) -> None:
             {name: cap.to_dict() for name, cap in some.items()} for some in (ledger.caps, ledger.band_caps)
         )
         known = {"dataset": ledger.dataset, "head": ledger.head, "spent": ledger.spent.to_dict()}
-        print_json({**known, "caps": caps, "band": ledger.band, "band_caps": band_caps})
+        print_json({**known, "caps": caps, "band": ledger.band, "band_caps": band_caps, "largest": ledger.largest})
         return
     echo(ledger.describe())
 
 
 def history(path: LedgerFile, as_json: AsJson = False) -> None:
-    """List all entries: releases with their accounting, refusals and changes of caps, with their times."""
+    """List all entries: releases with their accounting, refusals, and changes of caps and largest values."""
     from slowscale.accounting.entries import describe_entry
 
     entries = _open_ledger(path).history()
@@ -148,6 +148,43 @@ def set_cap(
     echo(f"set the cap on {column} in {path}")
 
 
+def set_largest(
+    path: LedgerFile,
+    column: Annotated[
+        str,
+        typer.Argument(
+            metavar="COLUMN",
+            help='The column whose largest value is set; "count" for the number of records of an entity in a cell.',
+        ),
+    ],
+    value: Annotated[
+        str, typer.Argument(metavar="NUMBER|none", help="The largest value; none allows values of any size.")
+    ],
+    reason: Annotated[str, typer.Option(help="Why the largest value is set. The reason stays in the history.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Set it without asking for confirmation.")] = False,
+) -> None:
+    """Change the largest value of a column, declare one, or remove it. The change stays in the history for good.
+
+    If it is raised, all caps are proven again for the larger sizes, and the change is refused if one does not hold.
+    """
+    from slowscale.accounting.largest import in_words, value_of
+    from slowscale.core.errors import ParameterError
+
+    ledger = _open_ledger(path)
+    try:
+        most = None if value.strip().lower() == "none" else int(value) if value.strip().isdecimal() else float(value)
+    except ValueError:
+        raise ParameterError("NUMBER", allowed="a number such as 4e10, or none", given=value) from None
+    old = value_of(ledger.largest, column)
+    words = [f"{column} has no largest value" if one is None else in_words({column: one}) for one in (old, most)]
+    echo(f"Now: {words[0]}. New: {words[1]}.")
+    if not yes:
+        check_terminal("set the largest value")
+        confirm("Set it? The change stays in the history for good.", declined="not changed")
+    ledger.set_largest(column, most, reason)
+    echo(f"set the largest value of {column} in {path}")
+
+
 def _parse_cap(fields: dict[str, Any]) -> "Policy":
     """Return the cap with these fields, which are those of a plan, or raise an error that names the options."""
     from pydantic import ValidationError
@@ -173,11 +210,13 @@ def _parse_cap(fields: dict[str, Any]) -> "Policy":
 def _show_change(ledger: "Ledger", column: str, new: "Policy", band: bool) -> None:
     """Print the caps on a column before and after, at several record sizes, and where the new one is lower."""
     from slowscale.accounting.caps import describe_change
+    from slowscale.accounting.largest import proven_to, value_of
     from slowscale.accounting.record import ANY, folded
     from slowscale.accounting.sizes import default_sizes
     from slowscale.core.numbers import format_number
 
     account = ledger.account
+    limit = proven_to(value_of(account.largest, column))
     caps = account.band_caps if band else account.caps
     names = {folded(name): name for name in caps}
     name = names.get(folded(column), names.get(ANY))
@@ -189,14 +228,16 @@ def _show_change(ledger: "Ledger", column: str, new: "Policy", band: bool) -> No
         echo(f"The cap on {column} now: {old}")
     echo(f"The new cap:     {' ' * len(column)}{new}" if old is not None else f"The new cap on {column}: {new}")
     shown = [(label, cap) for label, cap in (("now", old), ("new", new)) if cap is not None]
-    sizes = default_sizes([(cap, None) for _, cap in shown])
+    sizes = default_sizes([(cap, None) for _, cap in shown], {column: value_of(account.largest, column)})
     for label, cap in shown:
         losses = ", ".join(
-            f"{format_number(cap(at))} at {size.name}" for size in sizes if (at := size.everywhere) is not None
+            f"{format_number(cap(at))} at {size.name}"
+            for size in sizes
+            if (at := size.value(column) if size.everywhere is None else size.everywhere) is not None and at <= limit
         )
         echo(f"  {label}, by size: {losses}")
     if old is not None:
-        echo(f"{describe_change(column, old, new)}.")
+        echo(f"{describe_change(column, old, new, limit)}.")
     spelled = account.set_cap(column, new, band)  # of a copy
     above = account.above_caps(band).get(spelled)
     if above is not None:
@@ -238,11 +279,16 @@ def explain(
     from slowscale.accounting.sizes import RecordSize, check_count
     from slowscale.cli.printing import show_explanation
     from slowscale.core.errors import ParameterError
+    from slowscale.core.numbers import format_number
     from slowscale.release.columns import explain_columns
 
     policy, columns, entity, accounting, band = _read(source)
     record = _parse_record(value, policy.columns)
     check_count(record, "--value")
+    for column in columns:
+        if column.largest is not None and abs(record[column.name]) > column.largest:
+            most = f"at most {format_number(column.largest)}: the release refuses larger values"
+            raise ParameterError(f"--value {column.name}", allowed=most, given=record[column.name])
     size = RecordSize("the record", tuple((name, abs(number)) for name, number in record.items()))
     explained = explain_columns(columns, size, band)
     assert explained is not None

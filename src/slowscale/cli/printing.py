@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slowscale.accounting.explanation import Explanation, as_lines, at_most
+from slowscale.accounting.largest import in_words
 from slowscale.accounting.record import ANY, COUNT, folded
 from slowscale.accounting.sizes import assumed_count, sizes_in
 from slowscale.cli.shared import echo
@@ -28,9 +29,10 @@ MAX_ROWS = 12  # of a released table
 def show_plan(checked: "Checked", stated: Sequence["RecordSize"]) -> None:
     """Print the tables of a plan with their mechanisms and errors, and the losses of example records."""
     plan, preview = checked.plan, checked.preview
-    columns, entity = _all_columns(plan), plan.data.protect
+    tables, entity = plan.columns_within(checked.accountant.largest), plan.data.protect
+    columns = [column for some in tables.values() for column in some]
     sizes = shown_sizes(columns, stated)
-    for name, some in plan.columns.items():
+    for name, some in tables.items():
         echo(f"Table {name}, drawn:")
         for column in some:
             if isinstance(plan.tables[name], SumsPlan):
@@ -48,7 +50,11 @@ def show_plan(checked: "Checked", stated: Sequence["RecordSize"]) -> None:
         )
     for sentence in assumed_count(entity, [column.name for column in columns], sizes):
         echo(sentence)
-    if not stated and any(not column.single for column in columns):
+    sized = [column for column in columns if not column.single]
+    if sized and all(column.largest is not None for column in sized):
+        most = {column.name: column.largest for column in sized if column.largest is not None}
+        echo(f"The release refuses larger values: {in_words(most)}.")
+    elif sized and not stated:
         echo(
             "These sizes follow from the noise and the units, not from the records: the largest "
             f"{entity or 'record'} may be larger. State sizes that are public knowledge with --sizes, or with "

@@ -47,6 +47,12 @@ SENTENCES: dict[str, Sentence] = {
         "has more digits than the engine can represent",
         "derive a column that rounds it",
     ),
+    "above-largest": Sentence(
+        "column {column!r}",
+        "has {what} above its largest value",
+        "correct these records, or leave them out with a filter (where); or raise the largest value, from public "
+        "knowledge and with a reason, by `slowscale ledger set-largest` or Ledger.set_largest",
+    ),
     "not-text": Sentence(
         "column {column!r}",
         "has values that cannot be read as text, such as half of a surrogate pair",

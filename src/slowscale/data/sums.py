@@ -14,6 +14,10 @@ Ranks count the records that are smaller than each of several public sizes, in o
 absolute value of its number. The engine finds its cell by a binary search, so it counts in exactly one cell, whatever
 the other records are. Integers and decimals are compared exactly, with the size rounded up to their grain; floats are
 compared with the nearest float. Comparisons do not round, so all engines agree.
+
+If a column has a largest value, the scan that sums it compares every record that is summed with it, in whole grains. If
+entities are protected, it first adds up the records of each entity in each cell, and compares these totals. The engine
+returns whether any is larger, and no value.
 """
 
 import math
@@ -23,7 +27,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 from itertools import accumulate
-from operator import and_, mul
+from operator import add, and_, mul
 from typing import Any
 
 import ibis
@@ -32,6 +36,7 @@ import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
 
+from slowscale.accounting.record import COUNT
 from slowscale.core.arrays import key_positions, to_arrow, to_numpy
 from slowscale.core.data_errors import Name
 from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError, Shown
@@ -43,6 +48,8 @@ from slowscale.data.keys import Keys, label_kind
 
 Integers = Any  # an array of int64, or of Python integers if some do not fit
 Run = Callable[[ir.Table], pa.Table]
+# Whether a record has at least a size; None if no number of the column's type has it.
+Test = Callable[[Fraction], ir.Value | None]
 # The grain of a float is 2⁻³⁰·U, and its absolute value must be below 2⁵⁵·U. Truncation then changes the sum of a
 # hundred million records by at most a tenth of a unit, and a record of up to 8·10⁹ units fits in one 64-bit number of
 # grains.
@@ -65,6 +72,7 @@ class Column:
     negatives: str | None = None  # None: negative values are allowed
     text: bool = False  # whether text in the column is read as exact decimals
     use: str = "summed"  # or "ranked": what errors say
+    largest: Fraction | None = None  # the largest size of a value, or of the total of an entity in a cell
 
 
 @dataclass(frozen=True)
@@ -276,6 +284,7 @@ def exact_sums(
     keys: Keys | None,
     run: Run = fetch,
     protect: str | None = None,
+    most_records: Fraction | None = None,
 ) -> ExactSums:
     """Sum columns by key in one scan of the table.
 
@@ -291,17 +300,19 @@ def exact_sums(
         The function that runs the query, for instance with a progress bar.
     protect
         The column that identifies the entity of a record; it must not have missing values.
+    most_records
+        The largest number of records of an entity in a cell, or None if there is no bound.
     """
     if keys is not None:
         check_labels(table, keys)
     null_if_uncountable = not engine_of(table).strict_casts
     try:
-        return _exact_sums(table, columns, keys, run, protect, null_if_uncountable)
+        return _exact_sums(table, columns, keys, run, protect, most_records, null_if_uncountable)
     except EngineError:
         # Some float needs more than 64 bits or cannot be counted, perhaps in a record that has none of the keys.
         if null_if_uncountable or not any(table[column.name].type().is_floating() for column in columns):
             raise
-        return _exact_sums(table, columns, keys, run, protect, null_if_uncountable=True)
+        return _exact_sums(table, columns, keys, run, protect, most_records, null_if_uncountable=True)
 
 
 def _exact_sums(
@@ -310,6 +321,7 @@ def _exact_sums(
     keys: Keys | None,
     run: Run,
     protect: str | None,
+    most_records: Fraction | None,
     null_if_uncountable: bool,
 ) -> ExactSums:
     kinds = keys.kinds if keys is not None else {}
@@ -322,7 +334,13 @@ def _exact_sums(
         measures[f"valid{i}"] = number.valid.count()
         for j, (limb, _) in enumerate(number.limbs):
             measures[f"sum{i}_{j}"] = sum_of_limb(engine_of(table), limb)
-    found, at = _by_key(table, measures, keys, run, "could not sum the table")
+    if protect is not None and (most_records is not None or any(column.largest is not None for column in columns)):
+        query = _by_entity(table, kinds, measures, protect, dict(zip(columns, numbers, strict=True)), most_records)
+    else:
+        for i, (column, number) in enumerate(zip(columns, numbers, strict=True)):
+            measures |= _larger(f"larger{i}", column, number, _size_test(table[column.name].type(), number))
+        query = grouped(table, kinds, measures)
+    found, at = _among_keys(*_run_by_key(query, keys, run, "could not sum the table"))
     size = len(keys) if keys is not None else 1
     rows = accumulated(as_integers(found["rows"]), at, size)
     if protect is not None and (accumulated(as_integers(found["owned"]), at, size) != rows).any():
@@ -336,7 +354,57 @@ def _exact_sums(
                 raise DataError("precision", column=Name(column.name))
         limbs = [(found[f"sum{i}_{j}"], weight) for j, (_, weight) in enumerate(number.limbs)]
         sums[column.name] = _join_limbs(limbs, at, size, number)
+    # Every record can be counted, so that every one was compared.
+    for measure, name in {"larger": COUNT, **{f"larger{i}": one.name for i, one in enumerate(columns)}}.items():
+        if measure in found.column_names and as_integers(found[measure]).any():
+            what = "values" if protect is None else "totals" if measure != "larger" else "numbers of records"
+            whose = "" if protect is None else f" of one {protect} in a cell"
+            raise DataError("above-largest", column=Name(name), what=Name(what + whose))
     return ExactSums(rows, sums)
+
+
+def _by_entity(
+    table: ir.Table,
+    kinds: Mapping[str, str],
+    measures: Mapping[str, ir.Value],
+    protect: str,
+    columns: Mapping[Column, Counted],
+    most_records: Fraction | None,
+) -> ir.Table:
+    """Return the query that sums by key, from the totals of each entity in each cell, which it compares with bounds."""
+    engine, owner = engine_of(table), table[protect]
+    owner = engine.label(owner, TEXT) if owner.type().is_string() else owner  # only identical texts are equal
+    each = grouped(table, kinds, measures, {"owner": owner})
+    found = {name: forced_cast(each[name].sum(), dt.int64) for name in measures if not name.startswith("sum")}
+    for i, (column, number) in enumerate(columns.items()):
+        parts = [each[f"sum{i}_{j}"] for j in range(len(number.limbs))]
+        found |= {part.get_name(): sum_of_limb(engine, part) for part in parts}
+        found |= _larger(f"larger{i}", column, number, _total_test(parts, number))
+    if most_records is not None:
+        found["larger"] = (each.rows > math.floor(most_records)).ifelse(1, 0).max()
+    return each.aggregate(by=[each[f"by{i}"] for i in range(len(kinds))], **found)
+
+
+def _larger(name: str, column: Column, number: Counted, test: Test) -> dict[str, ir.Value]:
+    """Return the measure whether any record or entity is larger than the largest value; none if none can be."""
+    if column.largest is None or (larger := test((column.largest // number.grain + 1) * number.grain)) is None:
+        return {}
+    return {name: larger.ifelse(1, 0).max()}
+
+
+def _total_test(parts: Sequence[ir.Value], number: Counted) -> Test:
+    """Return the test of a total that is given by the sums of its limbs."""
+    digits = max(part.type().scale or 0 if part.type().is_decimal() else 0 for part in parts)
+    exact = dt.Decimal(38, digits)
+    zero = forced_cast(ibis.literal("0"), exact)
+    if digits:  # limbs are decimals, or text before and after the point
+        total = reduce(add, (ibis.coalesce(forced_cast(part, exact), zero) for part in parts))
+        return _decimal_test(forced_cast(total, exact), number.grain)
+    weights = [forced_cast(ibis.literal(str(weight)), exact) for _, weight in number.limbs]
+    pairs = zip(parts, weights, strict=True)
+    total = reduce(add, (forced_cast(forced_cast(part, exact) * weight, exact) for part, weight in pairs))
+    in_grains = _decimal_test(forced_cast(total, exact), Fraction(1))
+    return lambda size: in_grains(size / number.grain)
 
 
 def sum_of_limb(engine: Engine, limb: ir.Value) -> ir.Value:
@@ -391,7 +459,10 @@ def _by_key(
     table: ir.Table, measures: Mapping[str, ir.Value], keys: Keys | None, run: Run, what: str
 ) -> tuple[pa.Table, Integers]:
     """Return measures by group for the groups that are among the keys, and the index of the key of each group."""
-    found, at = all_groups(table, measures, keys, run, what)
+    return _among_keys(*all_groups(table, measures, keys, run, what))
+
+
+def _among_keys(found: pa.Table, at: Integers) -> tuple[pa.Table, Integers]:
     rows = np.flatnonzero(at >= 0)
     return (found, at) if len(rows) == len(at) else (found.take(to_arrow(rows)), at[rows])
 
@@ -408,10 +479,14 @@ def all_groups(
 
     Records are grouped by their labels, and by further values.
     """
-    query = grouped(table, keys.kinds if keys is not None else {}, measures, further)
+    return _run_by_key(grouped(table, keys.kinds if keys is not None else {}, measures, further), keys, run, what)
+
+
+def _run_by_key(query: ir.Table, keys: Keys | None, run: Run, what: str) -> tuple[pa.Table, Integers]:
+    """Run a query that groups by the labels of keys; return its rows, and the index of the key of each."""
     with engine_errors("the engine", what, quote=False):
         found = run(query)
-    return placed(found, keys, engine_of(table))
+    return placed(found, keys, engine_of(query))
 
 
 def placed(found: pa.Table, keys: Keys | None, engine: Engine) -> tuple[pa.Table, Integers]:
@@ -515,8 +590,6 @@ def uncountable(column: Column, *codes: str) -> DataError:
     return DataError(*codes, column=Name(column.name), unit=Name(column.unit))
 
 
-# Whether a record has at least a size; None if no number of the column's type has it.
-Test = Callable[[Fraction], ir.Value | None]
 LARGEST_TEXT = 10**18  # numbers in a text have at most 18 digits before the point
 
 
@@ -619,11 +692,24 @@ def _comparison(table: ir.Table, column: Column) -> tuple[ir.Value, Test]:
     if dtype.is_floating():
         return _float_comparison(*finite_floats(table, column))
     number = counted(table, column)
+    return (number.valid if dtype.is_string() else number.value).notnull(), _size_test(dtype, number)
+
+
+def _size_test(dtype: dt.DataType, number: Counted) -> Test:
+    """Return the exact test whether a record that is counted has at least a size; `dtype` is the column's type."""
     if dtype.is_string():
-        return number.valid.notnull(), _text_test([limb for limb, _ in number.limbs])
+        return _text_test([limb for limb, _ in number.limbs])
     if dtype.is_decimal():
-        return number.value.notnull(), _decimal_test(number.limbs[0][0], number.grain)
-    return number.value.notnull(), _whole_test(number.value)
+        return _decimal_test(number.limbs[0][0], number.grain)
+    return _float_test(number.value) if dtype.is_floating() else _whole_test(number.value)
+
+
+def _float_test(value: ir.Value) -> Test:
+    def at_least(size: Fraction) -> ir.Value:
+        bound = float(size)
+        return value.abs() >= _float(bound if bound >= size else math.nextafter(bound, math.inf))
+
+    return at_least
 
 
 def _float_comparison(value: ir.Value, valid: ir.Value) -> tuple[ir.Value, Test]:

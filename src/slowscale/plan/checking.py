@@ -209,7 +209,7 @@ def open_accountant(plan: Plan, ready: bool = True) -> Account | DeferredLedger:
     A ledger is created only when the release is charged, because its caps are fixed from then on.
     """
     if plan.ledger is None:
-        return Account(remedy=PLAN_REMEDY)
+        return Account(remedy=PLAN_REMEDY, largest=plan.data.largest)
     with located("ledger", "caps"):
         accountant = DeferredLedger(
             plan.ledger.path,
@@ -218,6 +218,7 @@ def open_accountant(plan: Plan, ready: bool = True) -> Account | DeferredLedger:
             remedy=PLAN_REMEDY,
             band_caps=plan.band_caps or None,
             band=plan.ledger.band,
+            largest=plan.data.largest or None,
         )
     if ready:
         accountant.check_dataset(plan.data.name)
@@ -240,7 +241,7 @@ def open_session(
         A source of bits other than the secret one.
     """
     from slowscale.data import rowwise
-    from slowscale.release.session import Session, check_caps_name_columns
+    from slowscale.release.session import Session, check_names
 
     data = plan.data
     session = Session._charging(
@@ -254,8 +255,9 @@ def open_session(
     with located("data", "derive"):
         columns = rowwise.derive(session.table, data.derive or None)
     # A cap with a misspelled name would protect nothing, and could not be corrected once the ledger exists.
-    check_caps_name_columns(plan.caps, columns)
-    check_caps_name_columns(plan.band_caps, columns, "band_caps")
+    check_names(plan.caps, columns)
+    check_names(plan.band_caps, columns, "band_caps")
+    check_names(data.largest, columns, "largest")
     return session
 
 

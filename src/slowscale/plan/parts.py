@@ -24,6 +24,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from slowscale.accounting.largest import check_largest
 from slowscale.core.errors import ParameterError, Place, SlowscaleError
 from slowscale.core.parameters import Domain, domains, tables
 from slowscale.mechanisms import REGISTRY, Mechanism
@@ -180,6 +181,12 @@ class DataPlan(PlanPart):
         description="A column such as firm_id that identifies entities: entities are then protected instead of single "
         "records.",
     )
+    largest: dict[str, int | float] = Field(
+        {},
+        description="The largest absolute value in each column, such as { payann = 4e10 }, as public knowledge: of a "
+        "record or, if entities are protected, of the total of one in a cell. Caps and losses are for sizes up to "
+        "there, and the release refuses larger values. A ledger keeps it; `slowscale ledger set-largest` changes it.",
+    )
     where: str | None = Field(None, description="A condition in SQL that records must meet, evaluated row by row.")
     derive: dict[str, str] = Field({}, description="New columns, each an SQL expression evaluated row by row.")
 
@@ -200,6 +207,12 @@ class DataPlan(PlanPart):
         if any("://" in item for item in paths):
             raise ValueError('must be files; for a database table use database = "postgresql://host/database#table"')
         return path
+
+    @field_validator("largest", mode="before")
+    @classmethod
+    def _check_largest(cls, largest: Any) -> Any:
+        with as_mistakes():
+            return check_largest(largest)
 
     @field_validator("name")
     @classmethod

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PrivateAttr, Tag, field_validator, model_validator
 
+from slowscale.accounting.largest import Value
 from slowscale.accounting.record import COUNT
 from slowscale.accounting.sizes import RecordSize, read_sizes
 from slowscale.core.errors import ParameterError, Place, SlowscaleError, located
@@ -532,11 +533,15 @@ class Plan(PlanPart):
     @property
     def columns(self) -> "dict[str, tuple[ColumnPolicy, ...]]":
         """The columns of each drawn table, with the loss of a record through each."""
+        return self.columns_within(self.data.largest)
+
+    def columns_within(self, largest: Mapping[str, Value]) -> "dict[str, tuple[ColumnPolicy, ...]]":
+        """Return the columns of each drawn table, for sizes up to these largest values."""
         from slowscale.release.columns import requested_columns
 
         options = self.release.accounting, self.data.protect, self.data.where is not None
         hidden = self.data.database is not None  # it may be a view with a filter
-        return {name: requested_columns(name, table, *options, hidden) for name, table in self.drawn.items()}
+        return {name: requested_columns(name, table, *options, hidden, largest) for name, table in self.drawn.items()}
 
     @property
     def policy(self) -> "RecordPolicy":

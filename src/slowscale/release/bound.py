@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from slowscale.accounting import Accountant, Charge, RecordPolicy
-from slowscale.accounting.record import folded, plain_label
+from slowscale.accounting.largest import Value, exact, value_of
+from slowscale.accounting.record import COUNT, folded, plain_label
 from slowscale.core.arrays import to_arrow
 from slowscale.core.data_errors import Name
 from slowscale.core.errors import DataError, ParameterError, located
@@ -97,6 +98,8 @@ class BoundSums:
         The filter and the derived columns, as text for the facts.
     level, accounting
         The level of the intervals, and which policy of each mechanism is charged.
+    most_records
+        The largest number of records of an entity in a cell, or None if there is no bound.
     """
 
     sums: Sums
@@ -106,9 +109,12 @@ class BoundSums:
     expressions: Described
     level: float
     accounting: str
+    most_records: Fraction | None = None
 
     @staticmethod
-    def of(sums: Sums, records: Records, level: float, accounting: str) -> "BoundSums":
+    def of(
+        sums: Sums, records: Records, level: float, accounting: str, largest: Mapping[str, Value] | None = None
+    ) -> "BoundSums":
         """Return sums bound to the records, or raise an error."""
         table, source = _prepared(sums, records), records.source
         if sums.keys is not None:
@@ -121,9 +127,12 @@ class BoundSums:
             with located("sums", name):
                 _check_column(name, table, source)
             negatives = sums.negatives if mechanism._needs_nonnegative else None
-            columns[name] = Column(name, sums.units[name], sums.nulls, negatives, source.text_numbers)
+            most = _exact_largest(largest, name)
+            columns[name] = Column(name, sums.units[name], sums.nulls, negatives, source.text_numbers, largest=most)
         expressions = rowwise.described(sums.where, sums.derive, records.computed)
-        return BoundSums(sums, records, table, columns, expressions, level, accounting)
+        counts = sums.counted is not None and records.protect is not None
+        most_records = _exact_largest(largest, COUNT) if counts else None
+        return BoundSums(sums, records, table, columns, expressions, level, accounting, most_records)
 
     @property
     def keys(self) -> Keys | None:
@@ -139,6 +148,11 @@ class BoundSums:
     def filtered(self) -> bool:
         """Whether records are filtered, so that a change of value may move one in or out."""
         return self.sums.where is not None or self.records.filtered
+
+    @property
+    def bounded(self) -> bool:
+        """Whether larger records than the largest values are refused."""
+        return self.most_records is not None or any(column.largest is not None for column in self.columns.values())
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -248,7 +262,7 @@ class BoundSums:
         """Return the exact sums by key. CONFIDENTIAL."""
         columns = list(self.columns.values())
         run = partial(engines.run, label="Summing the records")
-        return exact_sums(self.table, columns, self.keys, run, self.records.protect)
+        return exact_sums(self.table, columns, self.keys, run, self.records.protect, self.most_records)
 
     def draw(self, sums: ExactSums, bits: BitSource | None) -> pa.Table:
         """Add noise to the exact sums of some cells, and return their numbers. Everything in the result is public."""
@@ -386,6 +400,12 @@ class BoundQuantiles:
 
 
 BoundTable = BoundSums | BoundQuantiles
+
+
+def _exact_largest(largest: Mapping[str, Value] | None, column: str) -> Fraction | None:
+    """Return the largest value of a column as an exact number, or None."""
+    value = value_of(largest or {}, column)
+    return None if value is None else exact(value)
 
 
 def _prepared(table: Sums | Quantiles, records: Records) -> EngineTable:
@@ -563,19 +583,20 @@ def bind(
     request, records
         The request and the records.
     accountant
-        The account to charge: if it has caps, a derived column needs one.
+        The account to charge: if it has caps, a derived column needs one. Values above its largest ones are refused.
     accounting, dataset, private
         Which policy of each mechanism is charged, the name of the data set, and whether the bits are secret.
     """
     from slowscale import __version__
 
     tables: dict[str, BoundTable] = {}
+    largest = accountant.largest  # another process may change it
     for name, table in request.drawn.items():
         with located("tables", name):
             if isinstance(table, Quantiles):
                 tables[name] = BoundQuantiles.of(table, records, request.level)
             else:
-                tables[name] = BoundSums.of(table, records, request.level, accounting)
+                tables[name] = BoundSums.of(table, records, request.level, accounting, largest)
                 _check_derived_columns(table, records, accountant)
     with located("partition"):
         part = _part(request, records)
@@ -599,6 +620,7 @@ def bind(
         partition=None if part.by is None else PartitionFacts(by=part.by, labels=part.labels),
         tables={name: table.facts() for name, table in tables.items()},
         band=accountant.band,
+        largest={name: value for name in policy.columns if (value := value_of(largest, name)) is not None} or None,
     )
     if len(tables) == 1:  # its policy is that of the release
         facts = facts.with_(

@@ -15,6 +15,7 @@ import numpy as np
 from slowscale.accounting import Explanation, Loss, RecordPolicy, explain
 from slowscale.accounting.bands import Band, Use, summed_or_ranked
 from slowscale.accounting.charge import read_mechanism
+from slowscale.accounting.largest import Value, value_of
 from slowscale.accounting.record import ANY, folded
 from slowscale.accounting.sizes import COUNT, NUMBERS_OF_RECORDS, RecordSize, default_sizes, default_span
 from slowscale.core.typing import ArrayLike, Scalar
@@ -59,6 +60,8 @@ class ColumnPolicy:
         The closed form of the policy, if a smaller one is charged (tight accounting). None otherwise.
     use
         How the values of a record enter the column. None if it is not known.
+    largest
+        The largest size of a record or, if entities are protected, of a total in a cell. None if there is no bound.
     """
 
     name: str
@@ -70,6 +73,7 @@ class ColumnPolicy:
     on_grid: bool | None
     closed: Policy | None = None
     use: Use | None = None
+    largest: float | None = None
 
     @property
     def counts_records(self) -> bool:
@@ -131,6 +135,7 @@ def column_policies(
     on_grid: Mapping[str, bool | None] | None = None,
     accounting: str = ACCOUNTING,
     uses: Mapping[str, Use] | None = None,
+    largest: Mapping[str, Value] | None = None,
 ) -> tuple[ColumnPolicy, ...]:
     """Return the columns of a release with this policy, one for each mechanism."""
     found = []
@@ -144,7 +149,8 @@ def column_policies(
         zcdp = policy.column(None if single else name)
         known = single if on_grid is None else on_grid.get(name, single)
         unit, use = Fraction(units.get(name, 1)), None if uses is None else uses[name]
-        found.append(ColumnPolicy(name, zcdp, pure, mechanism, unit, single, known, closed, use))
+        most = None if single or (value := value_of(largest or {}, name)) is None else float(value)
+        found.append(ColumnPolicy(name, zcdp, pure, mechanism, unit, single, known, closed, use, most))
     return tuple(found)
 
 
@@ -174,7 +180,13 @@ def requested_policy(table: Drawn, accounting: str, protect: str | None, filtere
 
 
 def requested_columns(
-    name: str, table: Drawn, accounting: str, protect: str | None, filtered: bool, hidden: bool = False
+    name: str,
+    table: Drawn,
+    accounting: str,
+    protect: str | None,
+    filtered: bool,
+    hidden: bool = False,
+    largest: Mapping[str, Value] | None = None,
 ) -> tuple[ColumnPolicy, ...]:
     """Return the columns of a drawn table; quantiles count as one column with the name of the table.
 
@@ -187,7 +199,7 @@ def requested_columns(
     uses = {column: _requested_use(table, column, protect is not None) for column in table.mechanisms}
     if hidden:
         uses = {column: replace(use, decided_by=(ANY,)) for column, use in uses.items()}
-    return column_policies(policy, table.mechanisms, table.units, accounting=accounting, uses=uses)
+    return column_policies(policy, table.mechanisms, table.units, accounting=accounting, uses=uses, largest=largest)
 
 
 def _requested_use(table: Sums, column: str, entity: bool) -> Use:
@@ -216,7 +228,8 @@ def released_columns(policy: RecordPolicy, facts: Facts, table: str | None = Non
     mechanisms = {name: read_mechanism(column.mechanism) for name, column in columns.items()}
     units = {name: column.unit for name, column in columns.items()}
     on_grid = {name: column.on_grid for name, column in columns.items()}
-    return column_policies(policy, mechanisms, units, on_grid, facts.accounting, column_uses(facts, table))
+    uses = column_uses(facts, table)
+    return column_policies(policy, mechanisms, units, on_grid, facts.accounting, uses, facts.largest)
 
 
 def column_uses(facts: Facts, table: str | None = None) -> dict[str, Use]:
@@ -269,7 +282,8 @@ def shown_sizes(columns: Sequence[ColumnPolicy], sizes: Sequence[RecordSize]) ->
         return (RecordSize("every record", everywhere=1.0, named=False),)
     if all(column.counts_records for column in columns):
         return NUMBERS_OF_RECORDS
-    return default_sizes(_policies_by_size(columns))
+    bounds = {column.name: column.largest for column in columns if not column.single}
+    return default_sizes(_policies_by_size(columns), bounds)
 
 
 def on_one_axis(columns: Sequence[ColumnPolicy]) -> tuple[ColumnPolicy, ...]:
@@ -297,11 +311,12 @@ def size_span(columns: Sequence[ColumnPolicy], sizes: Sequence[RecordSize]) -> t
     columns = on_one_axis(columns)
     low, high = (10.0**power for power in default_span(_policies_by_size(columns)))
     stated = [value for size in sizes for column in columns if (value := size.value(column.name)) and not column.single]
-    if stated:
-        low, high = min(low, *stated), max(stated)
-    # The axis starts and ends at powers of ten.
-    low, high = 10.0 ** math.floor(math.log10(low) + 1e-9), 10.0 ** math.ceil(math.log10(high) - 1e-9)
-    return low, max(high, 1000 * low)
+    most = max((column.largest or math.inf for column in columns if not column.single), default=math.inf)
+    low, high = (min(low, *stated), max(stated)) if stated else (low, min(high, most))
+    # The axis starts at a power of ten, and ends at the largest value or at a power of ten.
+    low, end = 10.0 ** math.floor(math.log10(low) + 1e-9), 10.0 ** math.ceil(math.log10(high) - 1e-9)
+    end = max(end, 1000 * low)
+    return (min(low, most / 1000), most) if high <= most < end else (low, end)
 
 
 def _policies_by_size(columns: Sequence[ColumnPolicy]) -> list[tuple[Policy, float | None]]:

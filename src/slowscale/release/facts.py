@@ -20,6 +20,7 @@ import pyarrow.parquet
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from slowscale.accounting.bands import Use
+from slowscale.accounting.largest import LEAST_BOUND, MOST_BOUND
 from slowscale.accounting.record import ANY
 from slowscale.core.errors import EngineError, ParameterError
 from slowscale.core.files import Writers, check_output_path
@@ -312,6 +313,9 @@ class Facts(_Facts):
         The ledger entry with the charge, if there is a ledger.
     band
         The factor of the band within which losses between values are stated.
+    largest
+        The largest value of each released column that has one: the release has no larger record or, if entities are
+        protected, no larger total of an entity in a cell.
     """
 
     format: int = FORMAT
@@ -334,6 +338,7 @@ class Facts(_Facts):
     table: str | None = None
     ledger: LedgerHead | None = None
     band: Annotated[float, Field(gt=1)] = BAND
+    largest: dict[str, Annotated[int | float, Field(ge=LEAST_BOUND, le=MOST_BOUND)]] | None = None
 
     @property
     def drawn(self) -> tuple[str, ...]:

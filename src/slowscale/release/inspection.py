@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from slowscale.core.errors import DataError
 from slowscale.core.markup import html_text
 from slowscale.core.numbers import format_number
 from slowscale.data import engines
@@ -331,6 +332,11 @@ def inspected(
     losses, duplicates = losses_and_duplicates(
         query.table, query.policy, query.columns, keys, protect, stored, seen.records, run
     )
+    if query.bounded and not (refusals or seen.refusals):
+        try:
+            query.read()
+        except DataError as error:
+            refusals = (str(error),)
     empty, first = _empty_keys(query.keys, seen)
     sums = {one.name: one.sums for one in seen.columns}
     return Inspection(

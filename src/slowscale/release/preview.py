@@ -366,7 +366,9 @@ def _table_preview(bound: BoundRequest, name: str) -> TablePreview:
         on_grid = {column: drawn.on_grid(column) for column in drawn.mechanisms}
         entity, facts = drawn.records.protect is not None, drawn.facts().to_dict()
         uses = {column: Use.of(facts, column, entity) for column in drawn.mechanisms}
-        columns = column_policies(drawn.policy, drawn.mechanisms, drawn.sums.units, on_grid, drawn.accounting, uses)
+        columns = column_policies(
+            drawn.policy, drawn.mechanisms, drawn.sums.units, on_grid, drawn.accounting, uses, bound.facts.largest
+        )
         for column, mechanism in drawn.mechanisms.items():
             if isinstance(mechanism, AdditiveMechanism):
                 unit = drawn.sums.units[column]

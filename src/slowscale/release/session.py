@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from slowscale.accounting import Account, Accountant, Charge, DeferredLedger, Ledger, Spent
 from slowscale.accounting.account import check_caps
+from slowscale.accounting.largest import Value, check_largest
 from slowscale.accounting.ledger import dataset_name
 from slowscale.accounting.record import ANY, COUNT, folded
 from slowscale.accounting.refusals import explained
@@ -81,6 +82,9 @@ class Session:
         account lasts as long as the session.
     caps
         The largest total loss that a record may have, by column, for a new ledger: {"payann": policy, "*": policy}.
+    largest
+        The largest values, by column, for a new ledger, or for the session if there is none: {"payann": 4e10}. They are
+        public knowledge. Caps and losses are then for sizes up to there, and a release refuses larger values.
     dataset
         The name of the data set, such as "cbp", without a period: releases have one. A new ledger keeps the name. A
         ledger with a name refuses records of a data set with another name or without one. Surrounding whitespace is
@@ -125,6 +129,7 @@ class Session:
         ledger: str | os.PathLike[str] | Ledger | None = None,
         caps: Mapping[str, Policy | float] | None = None,
         *,
+        largest: Mapping[str, Value] | None = None,
         dataset: str | None = None,
         accounting: str = ACCOUNTING,
         protect: str | None = None,
@@ -133,7 +138,7 @@ class Session:
         bits: BitSource | None = None,
     ) -> None:
         self.dataset = dataset_name(dataset)
-        self._accountant = _accountant(ledger, caps, self.dataset)
+        self._accountant = _accountant(ledger, caps, largest, self.dataset)
         if bits is not None and not (hasattr(bits, "words") and hasattr(bits, "private")):
             raise ParameterTypeError("bits", allowed="a source of bits", given=bits)
         self.accounting = check_accounting(accounting)
@@ -165,7 +170,8 @@ class Session:
         self._bits = bits
         # The bound request and the exact sums of each release of this session, by identifier. CONFIDENTIAL.
         self._known: dict[str, tuple[BoundRequest, dict[str, Any]]] = {}
-        check_caps_name_columns(caps, self.table)
+        check_names(caps, self.table)
+        check_names(largest, self.table, "largest")
         # A new ledger is written only now: the records could be opened, and its caps name columns.
         if isinstance(self._accountant, DeferredLedger) and not isinstance(ledger, _Charged):
             self._accountant = self._accountant.make()
@@ -174,7 +180,7 @@ class Session:
     def _charging(cls, accountant: Accountant, data: DataLike, **options: Any) -> "Session":
         """Return a session that charges an accountant: for plans, whose ledger is created by the first charge.
 
-        The options are those of a session, without `ledger` and `caps`.
+        The options are those of a session, without `ledger`, `caps` and `largest`.
         """
         return cls(data, _Charged(accountant), **options)  # type: ignore[arg-type]
 
@@ -522,15 +528,16 @@ def _caller() -> int:
 def _accountant(
     ledger: str | os.PathLike[str] | Ledger | _Charged | None,
     caps: Mapping[str, Policy | float] | None,
+    largest: Mapping[str, Value] | None,
     dataset: str | None,
 ) -> Accountant:
     """Return the accountant that a session charges."""
     if isinstance(ledger, _Charged):
         return ledger.accountant
     if ledger is None:
-        return Account(check_caps(caps), CHANGE_CAPS)
+        return Account(check_caps(caps), CHANGE_CAPS, largest=check_largest(largest))
     if isinstance(ledger, str | os.PathLike):
-        return DeferredLedger(ledger, caps, dataset=dataset)
+        return DeferredLedger(ledger, caps, dataset=dataset, largest=largest)
     if not isinstance(ledger, Ledger):
         # An account is a copy: charges to it would not reach the ledger.
         raise ParameterTypeError(
@@ -539,30 +546,29 @@ def _accountant(
             given=type(ledger),
             remedy="to charge a ledger, give the ledger itself",
         )
-    if caps is not None:
-        raise ParameterError(
-            "caps",
-            "cannot be given with a ledger that exists",
-            code="conflict",
-            remedy="give them when the ledger is made: ss.Ledger(path, caps)",
-        )
+    for name, given in {"caps": caps, "largest": largest}.items():
+        if given is not None:
+            raise ParameterError(
+                name,
+                "cannot be given with a ledger that exists",
+                code="conflict",
+                remedy=f"give it when the ledger is made: ss.Ledger(path, {name}=…)",
+            )
     return ledger
 
 
-def check_caps_name_columns(
-    caps: Mapping[str, Policy | float] | None, table: EngineTable, argument: str = "caps"
-) -> None:
-    """Raise if a cap is on something other than a column, "count" or "*"."""
+def check_names(declared: Mapping[str, Any] | None, table: EngineTable, argument: str = "caps") -> None:
+    """Raise if caps or largest values are declared for something other than a column, "count" or "*"."""
     known = {ANY, COUNT, *map(folded, table.columns)}
-    for name in check_caps(caps):
+    for name in declared or {}:
         if folded(name) not in known:
             raise ParameterError(
                 argument,
-                f"has a cap on {name!r}, which is not a column",
+                f"{'names' if argument == 'largest' else 'has a cap on'} {name!r}, which is not a column",
                 code="unknown-column",
-                remedy=f"the columns are {', '.join(table.columns)}. Correct the name. In Python, give the cap on a "
-                "derived column to the ledger, and the ledger to the session",
-                path=("ledger", argument, name),
+                remedy=f"the columns are {', '.join(table.columns)}. Correct the name. In Python, declare a derived "
+                "column to the ledger, and give the ledger to the session",
+                path=("data" if argument == "largest" else "ledger", argument, name),
             )
 
 

@@ -231,20 +231,21 @@ def test_the_history_is_what_is_in_the_file(path):
 
 def test_the_file_format_is_fixed(path):
     """Other versions read a ledger, too, so the names and the order of its parts are fixed."""
-    with ss.Ledger(path, {"x": 9 * TEN.policy}, dataset="farms") as ledger:
-        ledger.charge(
-            Charge(CHARGE.policy, by="state", labels=("IA",), kind="text", facts={"policy": CHARGE.policy.to_dict()})
-        )
+    facts = {"policy": CHARGE.policy.to_dict(), "largest": {"x": 40}}
+    with ss.Ledger(path, {"x": 9 * TEN.policy}, dataset="farms", largest={"x": 40}) as ledger:
+        ledger.charge(Charge(CHARGE.policy, by="state", labels=("IA",), kind="text", facts=facts))
         ledger.set_cap("x", 10 * TEN.policy, "a tenth year")
         ledger.attempt({"where": "x > 5"}, ss.DataError("no-records"))
-    created, charged, raised, attempted = (json.loads(text) for text in payloads(path))
+        ledger.set_largest("x", 0.5, "by law")
+    created, charged, raised, attempted, lowered = (json.loads(text) for text in payloads(path))
     assert all(text == json.dumps(json.loads(text), sort_keys=True) for text in payloads(path))
-    times = [entry.pop("time") for entry in (created, charged, raised, attempted)]
+    times = [entry.pop("time") for entry in (created, charged, raised, attempted, lowered)]
     assert times == sorted(times)
-    caps = {"caps": {"x": (9 * TEN.policy).to_dict()}, "band_caps": {}, "band": 1.1}
+    caps = {"caps": {"x": (9 * TEN.policy).to_dict()}, "band_caps": {}, "band": 1.1, "largest": {"x": 40}}
     assert created == {"kind": "created", **caps, "dataset": "farms"}
     part = {"by": "state", "labels": ["IA"], "label_kind": "text"}
-    assert charged == {"kind": "charge", "facts": {"policy": CHARGE.policy.to_dict()}, **part}
+    assert charged == {"kind": "charge", "facts": facts, **part}
+    assert lowered == {"kind": "largest", "column": "x", "value": 0.5, "reason": "by law"}
     cap = {"column": "x", "cap": (10 * TEN.policy).to_dict(), "reason": "a tenth year", "band": False}
     assert raised == {"kind": "cap", **cap}
     empty = {"by": None, "labels": [], "label_kind": None}

@@ -243,7 +243,7 @@ def test_damaged_entries_raise_clean_errors(tmp_path):
 def test_a_column_has_one_cap(tmp_path):
     """Entries that were forged, with a valid hash chain: two caps on a column, a cap that is none, a new beginning."""
     path, cap = tmp_path / "firms.ledger", ss.Gaussian(sigma=1).policy.to_dict()
-    first = {"kind": "created", "time": "", "caps": {"emp": cap}, "band_caps": {}, "band": 1.1}
+    first = {"kind": "created", "time": "", "caps": {"emp": cap}, "band_caps": {}, "band": 1.1, "largest": {}}
     changed = {"kind": "cap", "time": "", "column": "EMP", "cap": cap, "reason": "more", "band": False}
     pure = {**changed, "cap": ss.GeneralizedGaussian(sigma=1, p=1).pure_policy.to_dict()}
     for entries, kind, subject, code in (

@@ -108,7 +108,14 @@ def whole_columns(columns: Sequence[ColumnPolicy], policy: RecordPolicy) -> tupl
     """Return one column for each name, with the loss of a record through it by all drawn tables."""
     return tuple(
         ColumnPolicy(
-            one.name, policy.column(None if one.single else one.name), None, None, one.unit, one.single, one.on_grid
+            one.name,
+            policy.column(None if one.single else one.name),
+            None,
+            None,
+            one.unit,
+            one.single,
+            one.on_grid,
+            largest=one.largest,
         )
         for one in {column.name: column for column in columns}.values()
     )
@@ -126,9 +133,10 @@ def policy_chart(scope: Scope, title: str) -> LineChart:
         lines, like = {}, {}
         for column in drawn:
             name = scope.labels.with_unit(column.name)
-            lines[name] = points(sizes, column.policy(sizes))
+            own = sizes if column.largest is None else sizes[sizes <= column.largest]
+            lines[name] = points(own, column.policy(own))
             if column.closed is not None:
-                lines[closed := f"{name}, closed form"] = points(sizes, column.closed(sizes))
+                lines[closed := f"{name}, closed form"] = points(own, column.closed(own))
                 like[closed] = name
         marks = [
             Mark(scope.labels.with_unit(column.name), value, float(column.policy(value)), size.name)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from slowscale.accounting.largest import in_words
 from slowscale.accounting.sizes import RecordSize, assumed_count
 from slowscale.core.files import check_output_path, write_files
 from slowscale.core.numbers import format_number, percent
@@ -125,6 +126,13 @@ class Scope:
         columns = drawn_columns(release)
         facts, shown = release.facts, shown_sizes(columns, sizes)
         return Scope(columns, shown, bool(sizes), labels or Labels(), facts.protect, facts.band)
+
+    @property
+    def bounded(self) -> str:
+        """The largest values of all columns, as text; "" if a column has none."""
+        sized = {column.name: column.largest for column in self.columns if not column.single}
+        known = {self.labels.title(name): value for name, value in sized.items() if value is not None}
+        return in_words(known) if len(known) == len(sized) else ""
 
     @property
     def tight(self) -> bool:
