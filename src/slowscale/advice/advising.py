@@ -435,8 +435,10 @@ def _given_up(table: Sequence[Candidate], names: Sequence[str], i: int) -> str:
     dearer = [max(one, SMALL_LOSS) / max(two, SMALL_LOSS) for one, two in zip(least.tight, best.tight, strict=True)]
     worst = dearer.index(max(dearer))
     here, there = (" instead of ".join(format_number(row.tight[j]) for row in (least, best)) for j in (i, worst))
-    large = f", and large sums get {relative_error(least.large)}" if least.large > SEEN * best.large else ""
-    return f"The trade: at {names[i]}, {least.name} loses least, {here}, but at {names[worst]} it loses {there}{large}."
+    costs = [f"at {names[worst]} it loses {there}"] if dearer[worst] > SEEN else []
+    costs += [f"large sums get {relative_error(least.large)}"] if least.large > SEEN * best.large else []
+    price = f", but {' and '.join(costs)}" if costs else ""
+    return f"The trade: at {names[i]}, {least.name} loses least, {here}{price}."
 
 
 def _errors(best: Candidate, accuracy: Accuracy) -> str:
