@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from slowscale import datasets
     from slowscale.accounting import Ledger, RecordPolicy, epsilon, posterior
     from slowscale.accounting.attackers import Attacker, Posterior, attacker
-    from slowscale.advice import Advice, advise
+    from slowscale.advice import Advice, ColumnAdvice, advise, advise_columns
     from slowscale.core.errors import (
         CacheWarning,
         CalibrationError,
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 # Where each name lives. Names are imported at first use, which keeps `import slowscale` fast.
 _HOMES = {
     "slowscale.accounting": ("Ledger", "RecordPolicy", "epsilon", "posterior"),
-    "slowscale.advice": ("Advice", "advise"),
+    "slowscale.advice": ("Advice", "ColumnAdvice", "advise", "advise_columns"),
     "slowscale.accounting.attackers": ("Attacker", "Posterior", "attacker"),
     "slowscale.policy.bounded": ("BandPolicy", "BoundedPolicy"),
     "slowscale.core.errors": (
@@ -120,6 +120,7 @@ __all__ = [
     "CalibrationError",
     "CapError",
     "CapWarning",
+    "ColumnAdvice",
     "ColumnLabel",
     "Comparison",
     "ConfidentialWarning",
@@ -166,6 +167,7 @@ __all__ = [
     "UnitSplitting",
     "UnitWarning",
     "advise",
+    "advise_columns",
     "attacker",
     "compare",
     "datasets",

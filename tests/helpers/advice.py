@@ -30,7 +30,7 @@ def advantage(shapes, accuracy: Accuracy, error, sizes, losses):
         unit = shape.unit
         if unit is None or not accuracy.allows(unit):
             continue
-        found = unit.losses(np.array(sizes) * (accuracy.of_unit(unit) / error))
+        found = unit.losses(np.array(sizes) * (accuracy.of_unit(unit)[0] / error))
         least = float((np.array(losses) / found).min())
         if least > factor:
             best, factor = shape, least

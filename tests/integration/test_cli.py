@@ -299,31 +299,49 @@ def test_advise_prints_a_table_and_writes_a_plan_and_a_chart(tmp_path):
     best = ss.read_plan(tmp_path / "p.toml").drawn["total"].mechanisms["pay"]
     assert best.prediction_interval(0)[1] == pytest.approx(150)
     assert "Recommended: " in done.stdout
-    assert "█" in done.stdout
+    assert "Gaussian with the same 95 % error" in done.stdout
     assert "wrote p.toml: edit it, then `slowscale check p.toml`" in done.stderr
     assert (tmp_path / "c.svg").read_text().startswith("<svg")
     found = json.loads(run(*asked, "--json", folder=tmp_path).stdout)
     assert ss.Mechanism.from_dict(found["best"]) == best
     assert found["candidates"][0]["tight_losses"]["largest"] == pytest.approx(best.tight_loss(1.55e6))
-    wanted = ("advise", "--records", "median=106,largest=1.55e6", "--losses", "median=0.5,largest=40", "--json")
+    wanted = ("advise", "--records", "median=106,largest=1.55e6", "--presence", "median=0.5,largest=40", "--json")
     found = json.loads(run(*wanted, folder=tmp_path).stdout)["candidates"][0]["tight_losses"]
     assert found["median"] <= 0.5
     assert found["largest"] <= 40
+
+
+def test_advise_takes_several_columns_from_a_file(tmp_path):
+    (tmp_path / "columns.toml").write_text(
+        "[pay]\nrecords = { median = 106, largest = 1.55e6 }\ninterval = 150\nbands = { largest = 1 }\n"
+        "[emp]\nrecords = { median = 4, largest = 9000 }\ninterval = 10\n"
+    )
+    done = run("advise", "columns.toml", "--plan", "p.toml", "--json", folder=tmp_path)
+    found = json.loads(done.stdout)["columns"]
+    mechanisms = ss.read_plan(tmp_path / "p.toml").drawn["total"].mechanisms
+    assert {name: ss.Mechanism.from_dict(one["best"]) for name, one in found.items()} == mechanisms
+    assert found["pay"]["candidates"][0]["band_losses"]["largest"] <= 1
+    (tmp_path / "columns.toml").write_text("[pay]\nsize = 3\n")
+    assert "size is not an argument" in run("advise", "columns.toml", folder=tmp_path, code=2).stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--interval", 150, "--plan", "p.toml"], "p.toml exists; choose another name, or --overwrite"),
-        ([], "the goal must be one accuracy"),
+        ([], "the goal must be an accuracy"),
         (["--interval", -1], "--interval must be a finite number > 0, got -1.0"),
-        (["--relative", 0.1], "--at is missing"),
-        (["--losses", "medan=1"], "--losses"),
-        (["--losses", "median=nan"], "--losses median must be a finite number > 0, got nan"),
+        (["--relative", 0], "--relative must be a finite number > 0"),
+        (["--bands", "median"], "--bands"),
+        (["--presence", "medan=1"], "--presence"),
+        (["--presence", "median=nan"], "--presence median must be a finite number > 0, got nan"),
         (["--records", "a=nan", "--interval", 1], "--records a must be a finite number > 0, got nan"),
         (["--interval", 1e308], "error: --interval asks for an error above 1e+150"),
-        (["--losses", "median"], "--losses must be a name and a number such as median=0.25,largest=50, got 'median'"),
-        (["--losses", "median=1,median=2"], "--losses must have each name once"),
+        (
+            ["--presence", "median"],
+            "--presence must be a name and a number such as median=0.25,largest=50, got 'median'",
+        ),
+        (["--presence", "median=1,median=2"], "--presence must have each name once"),
     ],
 )
 def test_mistakes_in_advise_name_the_options(arguments, words, tmp_path):

@@ -1,5 +1,6 @@
 """Advice on which mechanism to choose, with all its parameters."""
 
-from slowscale.advice.advising import Advice, Candidate, advise
+from slowscale.advice.advising import advise, advise_columns
+from slowscale.advice.answers import Advice, Candidate, ColumnAdvice
 
-__all__ = ["Advice", "Candidate", "advise"]
+__all__ = ["Advice", "Candidate", "ColumnAdvice", "advise", "advise_columns"]

@@ -1,267 +1,61 @@
-"""`advise`: a mechanism with all its parameters, from record sizes and a goal, and the reasons for it."""
+"""`advise`: a mechanism with all its parameters, from record sizes and limits on errors and losses, and the reasons."""
 
 import math
-import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from slowscale.accounting.bands import BAND, check_band
 from slowscale.accounting.sizes import RecordSize, check_largest, names_the_largest
-from slowscale.advice.searching import SMALL_LOSS, LeastError, LeastLosses, efficient, ranks, regrets
-from slowscale.advice.shapes import COMMON, RARE, TYPICAL, Accuracy, half_width
-from slowscale.core.errors import CalibrationError, ParameterError, ParameterTypeError, ScaleWarning, Shown, located
-from slowscale.core.markup import html_text
-from slowscale.core.numbers import format_number
+from slowscale.advice.answers import Advice, Candidate, ColumnAdvice, relative_error
+from slowscale.advice.searching import (
+    LARGE,
+    LARGE_WEIGHT,
+    SMALL,
+    SMALL_LOSS,
+    Goal,
+    Search,
+    efficient,
+    ranks,
+    regrets,
+    trade_off,
+)
+from slowscale.advice.shapes import Accuracy, Moves
+from slowscale.core.errors import (
+    CalibrationError,
+    ParameterError,
+    ParameterTypeError,
+    ScaleWarning,
+    Shown,
+    band_in_words,
+    located,
+)
+from slowscale.core.numbers import format_number, percent
 from slowscale.core.parameters import as_number, level_quantile
 from slowscale.core.typing import UnitLike
 from slowscale.mechanisms import Mechanism
+from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.mechanisms.calibration import LEVEL
 from slowscale.mechanisms.grid import as_unit
-from slowscale.policy import PointsPolicy
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from slowscale.core.typing import UnitLike
-    from slowscale.publish.charts import Chart
-
-MOST_LINES = 5  # of the chart
-# The note below the tight losses.
-CHARGED = (
-    "These are certified within 0.1 %. The tight policy that a release charges is read from a curve: it is up to 1 % "
-    "higher, and never above the closed form."
-)
-BAR_WIDTH = 32  # the characters of the longest bar
 LARGEST_ERROR = 1e150
-LEAST_BAR = 1e-3  # the loss of a bar without length
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A mechanism with its losses at the named sizes and its errors.
-
-    Attributes
-    ----------
-    mechanism
-        The mechanism.
-    closed, tight
-        The PRzCDP losses of records of the named sizes: by the closed form, and tight ones (`Mechanism.tight_loss`).
-        The tight policy that is charged is read from a curve, which is up to 1 % higher, and never above the closed
-        form.
-    typical, common, rare
-        The half-widths of the intervals around the true sum that contain 50 %, 95 % and 99.9 % of the results.
-    std
-        The standard deviation.
-    efficient
-        Whether no other candidate has smaller tight losses at all sizes.
-    regret
-        The largest ratio of a tight loss to the least one that a candidate has at that size.
-    """
-
-    mechanism: Mechanism
-    closed: tuple[float, ...]
-    tight: tuple[float, ...]
-    typical: float
-    common: float
-    rare: float
-    std: float
-    efficient: bool = True
-    regret: float = 1.0
-
-    @classmethod
-    def of(cls, mechanism: Mechanism, sizes: Sequence[float], at: float | None) -> "Candidate":
-        """Return a mechanism with its losses and errors."""
-        closed = mechanism.policy.upper or mechanism.policy
-        return cls(
-            mechanism,
-            tuple(float(closed(x)) for x in sizes),
-            tuple(float(mechanism.tight_loss(x)) for x in sizes),
-            typical=half_width(mechanism, TYPICAL, at),
-            common=half_width(mechanism, COMMON, at),
-            rare=half_width(mechanism, RARE, at),
-            std=float(mechanism.std(0.0 if at is None else at)),
-        )
-
-    @property
-    def name(self) -> str:
-        """The mechanism with the parameters that were chosen for it, in a few digits."""
-        promise = getattr(self.mechanism, "promise", None)
-        points = promise.points if isinstance(promise, PointsPolicy) else ()
-        shown = [f"{format_number(size)}: {format_number(loss)}" for size, loss in points]
-        p = getattr(self.mechanism, "p", None)
-        usual = math.nan if p is None else math.exp(p - 1)  # the offset of a polylog, unless another one is chosen
-        shown += [
-            f"{name}={format_number(value)}"
-            for name, value in self.mechanism.to_dict().items()
-            if not isinstance(value, str | Mapping) and not (name == "a" and math.isclose(value, usual, rel_tol=1e-9))
-        ]
-        return f"{type(self.mechanism).__name__}({', '.join(shown)})".replace("\u00a0", "")
-
-    def to_dict(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return everything as values that JSON can represent."""
-        return {
-            "mechanism": self.mechanism.to_dict(),
-            "losses": dict(zip(names, self.closed, strict=True)),
-            "tight_losses": dict(zip(names, self.tight, strict=True)),
-            "errors": {"50 %": self.typical, "95 %": self.common, "99.9 %": self.rare, "std": self.std},
-            "efficient": self.efficient,
-            "regret": self.regret,
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class Advice:
-    """The result of `advise`; print it to see the candidates and the recommendation.
-
-    Attributes
-    ----------
-    records
-        The named record sizes.
-    best
-        The recommended mechanism.
-    table
-        The candidates, the recommended one first.
-    goal
-        The common property of the candidates, in words.
-    reason
-        Why the first candidate is recommended, in words.
-    wanted
-        The wanted losses by name, if these were given.
-    unit
-        The unit that results are rounded to.
-    """
-
-    records: Mapping[str, float]
-    table: tuple[Candidate, ...]
-    goal: str
-    reason: str
-    wanted: Mapping[str, float] | None = None
-    unit: "UnitLike" = 1
-
-    @property
-    def best(self) -> Mechanism:
-        """The recommended mechanism."""
-        return self.table[0].mechanism
-
-    def to_pandas(self) -> "pd.DataFrame":
-        """Return one row per candidate, with columns ("tight loss", name), ("loss", name) and ("error", level)."""
-        import pandas as pd
-
-        rows = [[*row.tight, *row.closed, row.typical, row.common, row.rare, row.std] for row in self.table]
-        columns = [
-            *(("tight loss", name) for name in self.records),
-            *(("loss", name) for name in self.records),
-            *(("error", level) for level in ("50 %", "95 %", "99.9 %", "std")),
-        ]
-        index = pd.Index([row.name for row in self.table], name="mechanism")
-        return pd.DataFrame(rows, index=index, columns=pd.MultiIndex.from_tuples(columns, names=["what", "at"]))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as values that JSON can represent."""
-        return {
-            "records": dict(self.records),
-            **({} if self.wanted is None else {"wanted": dict(self.wanted)}),
-            "goal": self.goal,
-            "reason": self.reason,
-            "best": self.best.to_dict(),
-            "candidates": [row.to_dict(tuple(self.records)) for row in self.table],
-        }
-
-    def chart(self) -> "Chart":
-        """Return a chart of the tight losses by record size, for notebooks; its method `save` writes a file."""
-        from slowscale.publish.charts import tight_loss_chart
-
-        ends = [min(self.table, key=lambda row: row.tight[i]) for i in (0, -1)]
-        rows = dict.fromkeys([self.table[0], *ends, *(row for row in self.table if row.efficient)])
-        shown = {row.name: row.mechanism for row in list(rows)[:MOST_LINES]}
-        return tight_loss_chart(shown, list(self.records.values()))
-
-    def plan(
-        self,
-        path: str | os.PathLike[str],
-        data: str | os.PathLike[str] | None = None,
-        column: str = "amount",
-        overwrite: bool = False,
-    ) -> Path:
-        """Write a plan file with the recommended mechanism, to be edited, and return its path.
-
-        Parameters
-        ----------
-        path
-            The plan file, ending in .toml.
-        data
-            The records: a file, or the address of a database table. If there is such a file, types are proposed for
-            its columns, as by `guess_types`. By default, a file records.parquet beside the plan.
-        column
-            The column to sum.
-        overwrite
-            Whether to replace an existing file.
-        """
-        from slowscale.plan.starting import write_advised_plan
-
-        return write_advised_plan(Path(path), self, None if data is None else os.fspath(data), column, overwrite)
-
-    def bars(self) -> str:
-        """Return a small chart as text: the recommended mechanism's loss at each size, on a logarithmic scale."""
-        losses = self.table[0].tight
-        top = max(math.log(max(*losses, 1.0) / LEAST_BAR), 1.0)
-        width = max(map(len, self.records))
-        lines = []
-        for name, loss in zip(self.records, losses, strict=True):
-            length = round(8 * BAR_WIDTH * max(math.log(max(loss, LEAST_BAR) / LEAST_BAR), 0.0) / top)
-            bar = "█" * (length // 8) + ("", *"▏▎▍▌▋▊▉")[length % 8]
-            lines.append(f"  {name:<{width}}  {bar or '▏'} {format_number(loss)}")
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        return html_text(str(self))
-
-    def __str__(self) -> str:
-        names = [row.name for row in self.table]
-        sizes = list(map(format_number, self.records.values()))
-        tight = [list(map(format_number, row.tight)) for row in self.table]
-        closed = [list(map(format_number, row.closed)) for row in self.table]
-        notes = ["recommended", *("" if row.efficient else "dominated" for row in self.table[1:])]
-        errors = [
-            [*(f"±{format_number(x)}" for x in (row.typical, row.common, row.rare)), note]
-            for row, note in zip(self.table, notes, strict=True)
-        ]
-        blocks = [
-            f"All candidates have {self.goal}." if self.wanted is None else f"All candidates keep {self.goal}.",
-            _aligned("tight loss of a record of size", [list(self.records), sizes], names, tight) + f"\n{CHARGED}",
-            _aligned("loss by the closed form", [list(self.records)], names, closed),
-            _aligned("errors of the results", [["50 %", "95 %", "99.9 %", ""]], names, errors),
-            self.reason,
-        ]
-        return "\n\n".join(blocks)
-
-
-def _aligned(title: str, heads: list[list[str]], names: list[str], rows: list[list[str]]) -> str:
-    """Return a table as text, with the title above the names."""
-    first = max(len(title), *map(len, names))
-    widths = [max(map(len, column)) for column in zip(*heads, *rows, strict=True)]
-    labels = [*[""] * (len(heads) - 1), title, *names]
-    lines = [
-        (
-            f"{label:<{first}}  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
-        ).rstrip()
-        for label, row in zip(labels, [*heads, *rows], strict=True)
-    ]
-    lines.insert(len(heads), "-" * max(map(len, lines)))
-    return "\n".join(lines)
-
-
+LARGE_SUM = 100.0  # a large sum is at least this many times the wanted error of small sums
 MOST_NAMED_RECORDS = 8
 # The largest ratio of rare errors to those at 95 %, unless another one is given. That of a Gaussian is 1.7.
-RARE_RATIO = 20.0
+RARE_RATIO = 5.0
 # A standard deviation is absurd if it is this many times the largest record.
 ABSURD = 1e12
+# The losses of the largest record's value for which the price in the accuracy of large sums is shown.
+SHOWN_VALUE_LOSSES = (5.0, 2.0, 1.0, 0.5, 0.2)
+# Losses that differ by less than this factor are not worth a sentence.
+SEEN = 1.05
+# Rows of the front are shown if their losses differ by this factor.
+APART = 1.3
 
 
 def advise(
@@ -270,19 +64,28 @@ def advise(
     interval: float | None = None,
     std: float | None = None,
     relative: float | None = None,
-    losses: Mapping[str, float] | None = None,
+    presence: Mapping[str, float] | None = None,
+    bands: Mapping[str, float] | None = None,
+    times: float = BAND,
     level: float = LEVEL,
     at: float | None = None,
+    large: float | None = None,
     rare: float = RARE_RATIO,
     unit: UnitLike = 1,
 ) -> Advice:
-    """Recommend a mechanism, from record sizes that are publicly known or assumed and a wanted accuracy or losses.
+    """Recommend a mechanism, from record sizes that are publicly known or assumed and limits on errors and losses.
 
-    All families are searched with all their parameters. Given an accuracy, every candidate meets it exactly, and the
-    recommended one is chosen by its tight losses at the named sizes: the largest ratio to the least loss that a
-    candidate has at the same size is as small as possible. In other words, no candidate is better by more than that
-    factor at any size. Losses below 0.01 count as 0.01. Given losses, the recommended mechanism has the least error of
-    those whose tight losses are at most these; noise that is made from the losses (`FromPolicy`) is tried as well.
+    Every limit that is given is kept; the rest shall be least. With limits on errors (`interval` or `std` for small
+    sums, `relative` for large ones), losses shall be least: the largest ratio to the least loss that a candidate has
+    at the same size is as small as possible. In other words, no candidate is better by more than that factor at any
+    size. Losses below 0.01 count as 0.01, and losses that have a limit do not count. With limits on the losses of
+    `presence` and not on the error of small sums, that error shall be least. With limits on `bands`, which hide values,
+    and not on the error of large sums, that error counts beside the losses, by its tenth power; or, if the error of
+    small sums has no limit either, the product of the two errors shall be least.
+
+    All families are searched with all their parameters: additive noise, and, if `bands`, `relative` or `at` is given,
+    roots and logs with Gaussian and Laplace noise and any offset `a`. Noise that is made from the limits (`FromPolicy`)
+    is tried if the error shall be least.
 
     Parameters
     ----------
@@ -290,18 +93,24 @@ def advise(
         Names and sizes of records, such as {"median": 268_689, "largest": 39e9}. State what is public or assumed, or
         private quantiles (`session.quantiles`), never a size that was looked up in the records.
     interval
-        The wanted half-width of the interval around the true sum that contains the result with probability `level`.
+        The largest half-width of the interval around a small sum that contains the result with probability `level`.
     std
-        The wanted standard deviation, in place of an interval.
+        The largest standard deviation for a small sum, in place of an interval.
     relative
-        The wanted half-width as a share of `at`, in place of an interval: 0.05 for ±5 %.
-    losses
-        The largest tight loss (PRzCDP) of some of the named records, in place of an accuracy.
+        The largest half-width for a large sum, as a share of it: 0.05 for ±5 %.
+    presence
+        The largest tight losses (PRzCDP) of the presence of some of the named records.
+    bands
+        The largest tight losses between the values of some of the named records and others within the band.
+    times
+        The factor of the band: 1.1 for values that are 10 % more or less.
     level
-        The level of the interval.
+        The level of the intervals.
     at
-        A typical sum. Roots and logs, whose error grows with the sum, are tried only if it is given, and their error is
-        the one for this sum.
+        The small sum that `interval` or `std` is for; by default 0. The error of roots and logs grows with the sum.
+    large
+        The large sum that `relative` is for, and all larger ones; by default the second-largest of the sizes, or the
+        largest of less than three, and at least 100 times the wanted error of small sums.
     rare
         How large rare errors may be: the half-width of the 99.9 % interval, and the standard deviation, are at most
         this many times the half-width of the 95 % interval. Noise with heavier tails is not considered.
@@ -314,38 +123,111 @@ def advise(
     >>> advice = ss.advise({"median": 106, "largest": 1_550_000}, interval=150)
     >>> round(advice.best.prediction_interval(0, 0.95)[1])
     150
+    >>> hidden = ss.advise({"median": 106, "largest": 1_550_000}, interval=150, bands={"largest": 1})
+    >>> hidden.table[0].bands[-1] <= 1
+    True
     """
     sizes = _sizes(records)
-    wanted = None if losses is None else _losses(losses, sizes)
-    targets = [n for n, v in (("interval", interval), ("std", std), ("relative", relative)) if v is not None]
-    if len(targets) + (wanted is not None) != 1:
-        given = [*targets, *(["losses"] if wanted is not None else [])]
-        raise ParameterTypeError(
-            "the goal",
-            "must be one accuracy (`interval`, `std` or `relative`), or `losses`",
-            code="conflict" if given else "missing",
-            given=Shown(" and ".join(given) or "none"),
-        )
+    wanted = {} if presence is None else _losses("presence", presence, sizes)
+    hidden = {} if bands is None else _losses("bands", bands, sizes)
+    if interval is not None and std is not None:
+        problem = "must be `interval` or `std`"
+        raise ParameterTypeError("the error of small sums", problem, code="conflict", given=Shown("interval and std"))
+    target = "interval" if interval is not None else "std" if std is not None else None
+    if target is None and relative is None and not wanted:
+        problem = "must be an accuracy (`interval`, `std` or `relative`), or losses of `presence`, or both"
+        given = Shown("`bands` only" if hidden else "none")
+        raise ParameterTypeError("the goal", problem, code="missing", given=given)
     level_quantile(level)  # raises unless it is a level
-    place = None if at is None else _positive("at", at)
     ratio = as_number("rare", rare, "a number of at least 2")
     if not ratio >= 2:
         raise ParameterError("rare", allowed="a number of at least 2 (the Gaussian has 1.7)", given=rare)
     as_unit(unit)
-    accuracy = Accuracy(None if std is not None else float(level), place, ratio)
-    if wanted is not None:
-        return _least_error(sizes, wanted, accuracy, unit)
-    if relative is not None:
-        if place is None:
-            raise ParameterTypeError(
-                "at", "is missing", code="missing", remedy="give the typical sum of which `relative` is a share"
-            )
-        error = _positive("relative", relative) * place
-    else:
-        error = _positive(targets[0], interval if std is None else std)
+    factor = check_band(times, "times")
+    small = math.inf if target is None else _positive(target, interval if std is None else std)
+    usual = max(list(sizes.values())[-2 if len(sizes) > 2 else -1], LARGE_SUM * small if small < math.inf else 0.0)
+    accuracy = Accuracy(
+        float(level),
+        0.0 if at is None else _positive("at", at),
+        usual if large is None else _positive("large", large),
+        ratio,
+        by_std=std is not None,
+    )
+    most = math.inf if relative is None else _positive("relative", relative) * accuracy.large
+    for name, error in ((target, small), (None if relative is None else "relative", most)):
+        if name is not None:
+            _check_error(name, error, unit)
+    transform = at is not None or relative is not None or bool(hidden)
+    values = np.array(list(sizes.values()))
+    moves = [Moves.of(values), Moves.of(values, factor)]
+    limits = [given.get(name, math.inf) for given in (wanted, hidden) for name in sizes]
+    # Which errors have no limit, and shall be least. Without such errors, losses shall be.
+    open_small, open_large = bool(target is None and wanted), bool(hidden and relative is None)
+    # Losses that have a limit need not be less. Values count if nothing is said about them.
+    counted = np.isinf(limits) & np.repeat([True, transform and not hidden], len(sizes))
+    goal = Goal(
+        accuracy,
+        (small, most),
+        Moves(*(np.concatenate(parts) for parts in zip(*moves, strict=True))),
+        np.array(limits),
+        counted if counted.any() or open_large else np.repeat([True, transform], len(sizes)),
+        ((SMALL,) + (LARGE,) * open_large) * open_small,
+        open_large,
+        not open_small,
+        transform,
+    )
+    return _Question(sizes, goal, wanted, hidden, factor, unit).answer()
+
+
+def advise_columns(
+    columns: Mapping[str, Mapping[str, Any]], **common: Mapping[str, float] | UnitLike | None
+) -> ColumnAdvice:
+    """Recommend a mechanism for each of several columns, to be released together by one plan.
+
+    Parameters
+    ----------
+    columns
+        For each column the arguments of `advise`, with `records` for the sizes.
+    common
+        Arguments for all columns, where a column does not have its own.
+
+    Examples
+    --------
+    >>> import slowscale as ss
+    >>> asked = {
+    ...     "pay": {"records": {"median": 106, "largest": 1_550_000}, "interval": 150},
+    ...     "emp": {"records": {"median": 4, "largest": 9_000}, "interval": 10},
+    ... }
+    >>> advice = ss.advise_columns(asked, rare=4)
+    >>> list(advice.best)
+    ['pay', 'emp']
+    """
+    if not isinstance(columns, Mapping) or not columns or not all(isinstance(one, Mapping) for one in columns.values()):
+        allowed = 'columns with arguments of `advise`, such as {"pay": {"records": {"largest": 4e10}, "interval": 1e6}}'
+        raise ParameterTypeError("columns", allowed=allowed, given=columns)
+    known = [*(advise.__kwdefaults__ or {}), "records"]
+    found = {}
+    for column, given in columns.items():
+        asked: dict[str, Any] = {**common, **given}
+        for name in asked:
+            if name not in known:
+                problem = "is not an argument of `advise`"
+                remedy = f"choose among {', '.join(sorted(known))}"
+                raise ParameterTypeError(
+                    str(name), problem, code="unknown-name", path=("columns", str(column)), remedy=remedy
+                )
+        if "records" not in asked:
+            raise ParameterTypeError("records", "is missing", code="missing", path=("columns", str(column)))
+        with located("columns", str(column)):
+            found[str(column)] = advise(**asked)
+    return ColumnAdvice(found)
+
+
+def _check_error(name: str, error: float, unit: UnitLike) -> None:
+    """Raise if an error is too large to compute with, or smaller than the unit."""
     if error > LARGEST_ERROR:
         problem = f"asks for an error above {LARGEST_ERROR:g}, which is too large to compute with"
-        raise ParameterError(targets[0], problem, code="too-large", remedy="ask for a smaller error")
+        raise ParameterError(name, problem, code="too-large", remedy="ask for a smaller error")
     if error < float(as_unit(unit)) / 2:
         raise ParameterError(
             "unit",
@@ -353,73 +235,230 @@ def advise(
             given=unit,
             remedy="results are rounded to the unit",
         )
-    return _least_losses(sizes, error, accuracy, unit, targets[0])
 
 
-def _least_losses(sizes: dict[str, float], error: float, accuracy: Accuracy, unit: UnitLike, target: str) -> Advice:
-    found = LeastLosses(np.array(list(sizes.values())), accuracy, error).search()
-    rows = [Candidate.of(mechanism, list(sizes.values()), accuracy.at) for mechanism in found]
-    losses = np.array([row.tight for row in rows])
-    if losses.min() < sys.float_info.min:
-        smallest = next(iter(sizes))
-        raise ParameterError(
-            target,
-            f"is so large, an error of {format_number(error)} for records of {format_number(sizes[smallest])} "
-            f"({smallest}), that losses are smaller than floats can represent",
-            code="too-large",
-            remedy="ask for a smaller error",
+class _Question:
+    """What `advise` was asked, and how it answers."""
+
+    def __init__(
+        self,
+        sizes: dict[str, float],
+        goal: Goal,
+        presence: dict[str, float],
+        bands: dict[str, float],
+        times: float,
+        unit: UnitLike,
+    ) -> None:
+        self._sizes, self._goal, self._presence, self._bands = sizes, goal, presence, bands
+        self._times, self._unit = times, unit
+
+    def answer(self) -> Advice:
+        goal = self._goal
+        found = self._search(goal)
+        rows = [self._candidate(mechanism) for mechanism in found]
+        losses = np.array([(*row.tight, *row.bands) for row in rows])
+        if losses.min() < sys.float_info.min:
+            name, size = next(iter(self._sizes.items()))
+            raise ParameterError(
+                "the error",
+                f"is so large, {format_number(rows[0].common)} for records of {format_number(size)} ({name}), that "
+                "losses are smaller than floats can represent",
+                code="too-large",
+                remedy="ask for a smaller error, or for larger losses",
+            )
+        values = np.array(
+            [goal.values(all_, goal.accuracy.of(row.mechanism)) for row, all_ in zip(rows, losses, strict=True)]
         )
-    order = ranks(losses)
-    front, ratios = efficient(losses), regrets(losses)
-    rows = [replace(row, efficient=bool(e), regret=float(r)) for row, e, r in zip(rows, front, ratios, strict=True)]
-    table = [rows[i] for i in np.argsort(np.where(front, order, order + 1e9), kind="stable")]
-    table = [table[0], *sorted(table[1:], key=lambda row: (not row.efficient, row.tight[-1]))]
-    _warn_if_absurd(table[0], sizes, "Ask for a smaller error")
-    goal = accuracy.describe(error)
-    reason = _trade(table, list(sizes), accuracy) + _beyond(sizes)
-    return Advice(sizes, tuple(table), goal, reason, None, unit)
-
-
-def _trade(table: Sequence[Candidate], names: Sequence[str], accuracy: Accuracy) -> str:
-    """Return why the first candidate is recommended, and what it gives up."""
-    best = table[0]
-    parts = [f"Recommended: {best.name}."]
-    if len(names) > 1:
-        parts.append(
-            f"At no size does another candidate lose less by more than a factor of {format_number(best.regret)}, which "
-            f"is the smallest such factor. (Losses below {SMALL_LOSS} count as {SMALL_LOSS}.)"
+        front, ratios = efficient(values), regrets(values, goal.floor)
+        rows = [replace(row, efficient=bool(e), regret=float(r)) for row, e, r in zip(rows, front, ratios, strict=True)]
+        if not goal.least:
+            order = ranks(values)
+            rows = [rows[i] for i in np.argsort(np.where(front, order, order + 1e9), kind="stable")]
+            rows = [rows[0], *sorted(rows[1:], key=lambda row: (not row.efficient, row.tight[-1]))]
+        self._warn_if_absurd(rows[0])
+        reason = self._reason(goal, rows)
+        return Advice(
+            self._sizes,
+            tuple(rows),
+            self._in_words(),
+            reason,
+            goal.accuracy,
+            self._times,
+            self._presence,
+            self._bands,
+            self._unit,
+            lambda: self._front(rows),
         )
-    # The trade of the smallest record does not matter if it loses next to nothing.
-    first = next((i for i, loss in enumerate(best.tight) if loss > SMALL_LOSS), len(names) - 1)
-    parts += list(dict.fromkeys(_given_up(table, names, i) for i in (first, len(names) - 1)))
-    parts.append(_errors(best, accuracy))
-    return " ".join(part for part in parts if part)
+
+    def _search(self, goal: Goal) -> list[Mechanism]:
+        search = Search(goal)
+        found = search.search()
+        if found:
+            small = goal.accuracy.of(found[0])[SMALL]
+            if goal.least and small < float(as_unit(self._unit)) / 2:
+                raise ParameterError(
+                    "presence",
+                    f"has losses so large that an error of {format_number(small)} would be enough, less than half of "
+                    f"the unit {self._unit}: they hardly limit what can be learned",
+                    code="too-large",
+                    remedy="ask for smaller losses, or give a finer unit",
+                )
+            return found
+        nearest = search.nearest()
+        remedy = "raise the losses of the largest records, or `rare`"
+        if nearest is not None and nearest.misses:
+            row = self._candidate(nearest.shape.with_scale(nearest.scale))
+            above = [
+                f"{format_number(loss)} at {name} ({what}), where {format_number(given[name])} is wanted"
+                for what, given, losses in (("presence", self._presence, row.tight), ("value", self._bands, row.bands))
+                for name, loss in zip(self._sizes, losses, strict=True)
+                if loss > given.get(name, math.inf)
+            ]
+            remedy = f"the nearest with the wanted errors, {row.name}, loses {', '.join(above)}; allow this, or more"
+            if not above:
+                remedy = f"the nearest with the wanted losses, {row.name}, has {self._describe(row)}; allow this error"
+        raise CalibrationError(
+            "the goal", "cannot be reached by any mechanism that was tried", code="unreachable", remedy=remedy
+        )
+
+    def _candidate(self, mechanism: Mechanism) -> Candidate:
+        return Candidate.of(mechanism, list(self._sizes.values()), self._goal.accuracy, self._times)
+
+    def _front(self, rows: Sequence[Candidate]) -> tuple[Candidate, ...]:
+        """Return mechanisms with the best one's error of small sums, the most accurate for large sums first."""
+        goal = self._goal
+        small = min(goal.accuracy.of(rows[0].mechanism)[SMALL], goal.errors[SMALL])
+        additive = [row for row in rows if isinstance(row.mechanism, AdditiveMechanism)]
+        kept = [row for row in additive if goal.accuracy.of(row.mechanism)[SMALL] <= 1.001 * small][:1]
+        known = [*kept, *([] if rows[0] in kept else [rows[0]])]
+        most = max((row.bands[-1] for row in kept), default=math.inf)
+        asked = replace(goal, errors=(small, math.inf), transform=True)
+        made = trade_off(asked, 2 * len(self._sizes) - 1, [loss for loss in SHOWN_VALUE_LOSSES if loss < most / APART])
+        for mechanism in made:
+            row = self._candidate(mechanism)
+            if all(max(row.bands[-1] / one.bands[-1], one.bands[-1] / row.bands[-1]) > APART for one in known):
+                known.append(row)
+        return tuple(sorted(known, key=lambda row: -row.bands[-1])) if len(known) > 1 else ()
+
+    def _in_words(self) -> str:
+        """Return the limits in words."""
+        goal, accuracy = self._goal, self._goal.accuracy
+        parts = [] if math.isinf(goal.errors[SMALL]) else [_describe_error(accuracy, goal.errors[SMALL])]
+        if math.isfinite(goal.errors[LARGE]):
+            share = format_number(float(f"{100 * goal.errors[LARGE] / accuracy.large:.3g}"))
+            parts.append(
+                f"{percent(accuracy.level)} within ±{share} % for sums of {format_number(accuracy.large)} or more"
+            )
+        near = f" ({band_in_words(self._times)} more or less)"
+        for what, given in (("presence", self._presence), (f"the value{near}", self._bands)):
+            if given:
+                losses = ", ".join(f"{format_number(loss)} at {name}" for name, loss in given.items())
+                parts.append(f"tight losses of {what} of at most {losses}")
+        return "; ".join(parts)
+
+    def _reason(self, goal: Goal, table: Sequence[Candidate]) -> str:
+        """Return why the first candidate is recommended, and what it gives up."""
+        best, names = table[0], list(self._sizes)
+        parts = [f"Recommended: {best.name}."]
+        if goal.least:
+            parts += self._least_errors(goal, table)
+        elif len(names) > 1:
+            values = " and values" if goal.counted[len(names) :].any() else ""
+            weighed = f", and the error of large sums by its power of {LARGE_WEIGHT}" * goal.weighs_large
+            parts.append(
+                f"At no size does another candidate lose less by more than a factor of {format_number(best.regret)}, "
+                f"which is the smallest such factor. (Losses{values and ' of presence' + values} below {SMALL_LOSS} "
+                f"count as {SMALL_LOSS}{weighed}.)"
+            )
+            # The trade of the smallest record does not matter if it loses next to nothing.
+            first = next((i for i, loss in enumerate(best.tight) if loss > SMALL_LOSS), len(names) - 1)
+            parts += list(dict.fromkeys(_given_up(table, names, i) for i in (first, len(names) - 1)))
+        parts.append(_errors(best, goal.accuracy))
+        parts.append(_beyond(self._sizes))
+        return " ".join(part for part in parts if part)
+
+    def _describe(self, row: Candidate, errors: Sequence[int] = (SMALL, LARGE)) -> str:
+        """Return errors of a candidate in words."""
+        accuracy = self._goal.accuracy
+        found = accuracy.of(row.mechanism)
+        words = [_describe_error(accuracy, found[SMALL])] if SMALL in errors else []
+        if LARGE in errors:
+            share = relative_error(found[LARGE] / accuracy.large)
+            words.append(f"results within {share} for sums of {format_number(accuracy.large)} or more")
+        return " and ".join(words)
+
+    def _least_errors(self, goal: Goal, table: Sequence[Candidate]) -> list[str]:
+        """Return which errors are least, what the next best has, and which limit decides."""
+        best = table[0]
+        parts = [f"No candidate that keeps the limits has a smaller error: {self._describe(best, goal.least)}."]
+        if goal.least == (SMALL, LARGE):
+            parts = [
+                f"No candidate that keeps the limits has a smaller product of the two errors: {self._describe(best)}."
+            ]
+        if len(table) > 1:
+            parts.append(f"The next best, {table[1].name}, has {self._describe(table[1], goal.least)}.")
+        limits = [
+            (loss / given[name], name, what)
+            for what, given, losses in (("presence", self._presence, best.tight), ("value", self._bands, best.bands))
+            for name, loss in zip(self._sizes, losses, strict=True)
+            if name in given
+        ]
+        _, name, what = max(limits)
+        parts.append(f"The loss of {what} at {name} decides: a larger one would allow a smaller error.")
+        return parts
+
+    def _warn_if_absurd(self, best: Candidate) -> None:
+        largest = max(self._sizes.values())
+        if best.std > ABSURD * largest:
+            remedy = "Ask for a smaller error" if math.isfinite(min(self._goal.errors)) else "Allow larger losses"
+            warnings.warn(
+                f"the recommended mechanism has a standard deviation of {format_number(best.std)}, more than 10¹² "
+                f"times the largest record ({format_number(largest)}): its results are useless. {remedy}",
+                ScaleWarning,
+                stacklevel=4,
+            )
+
+
+def _describe_error(accuracy: Accuracy, value: float) -> str:
+    """Return the error of a small sum in words: "95 % of the results within ±1,900,000 of the true sum"."""
+    where = f" for a sum of {format_number(accuracy.at)}" if accuracy.at else ""
+    if accuracy.by_std:
+        return f"a standard deviation of {format_number(value)}{where}"
+    return f"{percent(accuracy.level)} of the results within ±{format_number(value)} of the true sum{where}"
 
 
 def _given_up(table: Sequence[Candidate], names: Sequence[str], i: int) -> str:
     """Return which other candidate loses least at a size, and what it would cost to choose it; or nothing."""
     best, least = table[0], min(table, key=lambda row: row.tight[i])
-    if least is best:
+    if best.tight[i] < SEEN * least.tight[i]:
         return ""
     dearer = [max(one, SMALL_LOSS) / max(two, SMALL_LOSS) for one, two in zip(least.tight, best.tight, strict=True)]
     worst = dearer.index(max(dearer))
     here, there = (" instead of ".join(format_number(row.tight[j]) for row in (least, best)) for j in (i, worst))
-    return f"The trade: at {names[i]}, {least.name} loses least, {here}, but at {names[worst]} it loses {there}."
+    costs = [f"at {names[worst]} it loses {there}"] if dearer[worst] > SEEN else []
+    costs += [f"large sums get {relative_error(least.large)}"] if least.large > SEEN * best.large else []
+    price = f", but {' and '.join(costs)}" if costs else ""
+    return f"The trade: at {names[i]}, {least.name} loses least, {here}{price}."
 
 
 def _errors(best: Candidate, accuracy: Accuracy) -> str:
     half, most, nearly_all = map(format_number, (best.typical, best.common, best.rare))
+    where = f" for a sum of {format_number(accuracy.at)}" if accuracy.at else " for small sums"
+    grows = best.mechanism._error_grows
     text = (
-        f"Half of the results are within ±{half} of the true sum, 95 % within ±{most} and 99.9 % within ±{nearly_all}."
+        f"Half of the results are within ±{half} of the true sum"
+        f"{where if grows else ''}, 95 % within ±{most}; 1 in 1,000 is off by more than {nearly_all}."
     )
     if max(best.rare, best.std) > 0.9 * accuracy.rare * best.common:
         text += (
             f" Rare errors are as large as rare={format_number(accuracy.rare)} allows; with a smaller limit they are "
             "smaller, and losses are larger."
         )
-    if best.mechanism._error_grows:
-        assert accuracy.at is not None
-        text += f" This is for a sum of {format_number(accuracy.at)}; the error grows with the sum."
+    if grows:
+        text += (
+            f" The error grows with the sum: for sums of {format_number(accuracy.large)} or more, 95 % of the results "
+            f"are within {relative_error(best.large)}."
+        )
     return text
 
 
@@ -429,60 +468,9 @@ def _beyond(sizes: Mapping[str, float]) -> str:
         return ""
     last = max(sizes, key=lambda name: sizes[name])
     return (
-        f" No size is named the largest: records larger than {last} ({format_number(sizes[last])}) lose more than is "
+        f"No size is named the largest: records larger than {last} ({format_number(sizes[last])}) lose more than is "
         'shown here. Name one, such as "largest", by public knowledge or assumption, to see how much.'
     )
-
-
-def _least_error(sizes: dict[str, float], wanted: dict[str, float], accuracy: Accuracy, unit: UnitLike) -> Advice:
-    limited = np.array([sizes[name] for name in wanted])
-    found = LeastError(limited, accuracy, np.array(list(wanted.values()))).search()
-    if not found:
-        raise CalibrationError(
-            "losses",
-            "cannot be kept by any mechanism that was tried",
-            code="unreachable",
-            remedy="raise the losses of the largest records, or `rare`",
-        )
-    error = accuracy.of(found[0])
-    if error < float(as_unit(unit)) / 2:
-        raise ParameterError(
-            "losses",
-            f"are so large that an error of {format_number(error)} would be enough, less than half of the unit {unit}: "
-            "they hardly limit what can be learned",
-            code="too-large",
-            remedy="ask for smaller losses, or give a finer unit",
-        )
-    rows = [Candidate.of(mechanism, list(sizes.values()), accuracy.at) for mechanism in found]
-    front = efficient(np.array([row.tight for row in rows]))
-    table = [replace(row, efficient=bool(e)) for row, e in zip(rows, front, strict=True)]
-    best = table[0]
-    _warn_if_absurd(best, sizes, "Allow larger losses")
-    goal = "tight losses of at most " + ", ".join(f"{format_number(loss)} at {name}" for name, loss in wanted.items())
-    second = (
-        f" The next best, {table[1].name}, has an error of {format_number(accuracy.of(table[1].mechanism))}."
-        if len(table) > 1
-        else ""
-    )
-    ratios = {name: best.tight[list(sizes).index(name)] / loss for name, loss in wanted.items()}
-    binding = max(ratios, key=lambda name: ratios[name])
-    reason = (
-        f"Recommended: {best.name}. No family has a smaller error: "
-        f"{accuracy.describe(accuracy.of(best.mechanism))}.{second} The loss at {binding} "
-        f"decides: a larger one would allow a smaller error. {_errors(best, accuracy)}{_beyond(sizes)}"
-    )
-    return Advice(sizes, tuple(table), goal, reason, wanted, unit)
-
-
-def _warn_if_absurd(best: Candidate, sizes: dict[str, float], remedy: str) -> None:
-    largest = max(sizes.values())
-    if best.std > ABSURD * largest:
-        warnings.warn(
-            f"the recommended mechanism has a standard deviation of {format_number(best.std)}, more than 10¹² times "
-            f"the largest record ({format_number(largest)}): its results are useless. {remedy}",
-            ScaleWarning,
-            stacklevel=4,
-        )
 
 
 def _sizes(records: Any) -> dict[str, float]:
@@ -501,23 +489,23 @@ def _sizes(records: Any) -> dict[str, float]:
     return dict(sorted(sizes.items(), key=lambda pair: pair[1]))
 
 
-def _losses(losses: Any, sizes: dict[str, float]) -> dict[str, float]:
+def _losses(argument: str, losses: Any, sizes: dict[str, float]) -> dict[str, float]:
     if not isinstance(losses, Mapping) or not losses:
-        raise ParameterTypeError("losses", allowed='names with losses, such as {"median": 0.5}', given=losses)
+        raise ParameterTypeError(argument, allowed='names with losses, such as {"median": 0.5}', given=losses)
     for name in losses:
         if name not in sizes:
             raise ParameterError(
-                "losses",
+                argument,
                 "has a name that is not in `records`",
                 code="unknown-name",
                 given=name,
                 remedy=f"the names are {', '.join(sizes)}",
             )
-    wanted = {name: _positive("losses", losses[name], name) for name in sizes if name in losses}
+    wanted = {name: _positive(argument, losses[name], name) for name in sizes if name in losses}
     for one, two in pairwise(wanted):
         if wanted[one] > wanted[two]:
             raise ParameterError(
-                "losses",
+                argument,
                 f"must not fall with the size, because a larger record never loses less: {one!r} has "
                 f"{format_number(wanted[one])}, and {two!r} has {format_number(wanted[two])}",
                 code="falling",

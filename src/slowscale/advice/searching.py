@@ -1,239 +1,338 @@
-"""The two searches: the least losses at a wanted error, and the least error at wanted losses."""
+"""The search: the mechanisms that keep limits on errors and losses, and have the least of the rest."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from slowscale.advice.shapes import HALVINGS, SPACES, Accuracy, Point, Shape, Space
+from slowscale.advice.shapes import (
+    HALVINGS,
+    SPACES,
+    Accuracy,
+    Moves,
+    Point,
+    Shape,
+    Space,
+    UnitNoise,
+    largest_scale,
+    log_excess,
+    transformations,
+)
 from slowscale.core.errors import CalibrationError, ParameterError
-from slowscale.core.parameters import Array
+from slowscale.core.parameters import Array, lazy
 from slowscale.mechanisms import FromPolicy, Mechanism
-from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.policy import PointsPolicy
 
+# The power of the error of large sums that counts like a loss, where it has no limit: 10 % more error counts like 2.6
+# times the loss.
+LARGE_WEIGHT = 10
 # Losses below this count as this much: an attacker learns next to nothing, so that their ratios mean nothing.
 SMALL_LOSS = 0.01
-# The weight of the mean of the log-losses beside the largest ratio. It decides between candidates with the same ratio.
+# The weight of the mean of the logarithms beside the largest ratio. It decides between candidates with the same ratio.
 MEAN_WEIGHT = 1e-3
-MOST_SHOWN = 8  # of the front
-NEAR = math.log(1.15)  # candidates of the front are shown if they differ by this much at some size
+MOST_SHOWN = 6  # of the front
+NEAR = math.log(1.15)  # candidates of the front are shown if they differ by this much in some quantity
 NO_ERROR = 1e-12  # an error of this share of the smallest size counts as none
-FAR_ABOVE = math.log(30)  # losses above the least one by this factor count as this factor above it
-TRANSFORMATIONS = "root or log"
+FAR_ABOVE = math.log(30)  # candidates whose regret is larger by this factor are not shown for being different
+IMPOSSIBLE = 1e3  # the rank of a shape with which limits cannot be kept together
 # How far the charged losses may stay below the wanted ones.
 LOSS_TOLERANCE = 1e-3
 MOST_SCALES_TRIED = 30
 PROMISES_TRIED = 12
+SMALL, LARGE = 0, 1  # the errors of the small and of the large sum
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """What is wanted.
+
+    Attributes
+    ----------
+    accuracy
+        How errors are measured.
+    errors
+        The limits of the errors of the small and of the large sum; infinite where there is none.
+    moves, limits
+        Records that enter a cell or change their value, and the limits of their losses; infinite where there is none.
+    counted
+        Which losses count in the comparison of candidates.
+    least
+        Which errors shall be least within all limits: `SMALL`, `LARGE`, or the product of both. None of them: the
+        counted losses.
+    weighs_large
+        Whether the error of the large sum counts beside the losses.
+    spends
+        Whether errors are as large as their limits allow. Otherwise losses are.
+    transform
+        Whether roots and logs are tried.
+    """
+
+    accuracy: Accuracy
+    errors: tuple[float, float]
+    moves: Moves
+    limits: Array
+    counted: npt.NDArray[np.bool_]
+    least: tuple[int, ...] = ()
+    weighs_large: bool = False
+    spends: bool = True
+    transform: bool = True
+
+    def error(self, errors: tuple[float, float]) -> float:
+        """Return the error that shall be least: that of the small or of the large sum, or the product of the two."""
+        return math.prod(errors[i] for i in self.least)
+
+    def values(self, losses: Array, errors: tuple[float, float]) -> Array:
+        """Return the quantities that shall be least, from all losses and errors."""
+        if self.least:
+            return np.array([self.error(errors)])
+        counted = losses[self.counted]
+        if not self.weighs_large:
+            return counted
+        # The error of a large sum is not below that of a small one.
+        return np.append(counted, SMALL_LOSS * (errors[LARGE] / min(self.errors)) ** LARGE_WEIGHT)
+
+    @property
+    def floor(self) -> float:
+        """Smaller values of what shall be least count as this much."""
+        return 0.0 if self.least else SMALL_LOSS
+
+    @lazy
+    def limited(self) -> tuple[Moves, Array]:
+        """The moves whose loss has a limit, and the limits."""
+        kept = np.isfinite(self.limits)
+        return Moves(self.moves.low[kept], self.moves.gap[kept]), self.limits[kept]
+
+    @lazy
+    def spaces(self) -> tuple[Space, ...]:
+        """The spaces to search."""
+        if not self.transform:
+            return SPACES
+        known = [*self.moves.gap[self.moves.low == 0].tolist(), self.accuracy.large]
+        sums = [*known, *(one for one in (self.accuracy.at, self.errors[SMALL]) if 0 < one < math.inf)]
+        return (*SPACES, *transformations(1e-3 * min(sums), max(sums)))
+
+
+@dataclass(frozen=True, eq=False)
 class Entry:
-    """A candidate before its certified losses are computed: its family, how to build it, and its losses."""
+    """A candidate before its certified losses are computed.
+
+    Attributes
+    ----------
+    family
+        The name of its space.
+    shape, scale
+        What it is made of.
+    values
+        The quantities that shall be least.
+    misses
+        The logarithm of the largest ratio of an error or a loss to its limit; 0 if all limits are kept.
+    """
 
     family: str
-    build: Callable[[], Mechanism]
-    losses: Array
+    shape: Shape
+    scale: float
+    values: Array
+    misses: float = 0.0
 
 
-def regrets(losses: Array, best: Array | None = None) -> Array:
-    """Return for each row of losses the largest ratio to the least loss at the same size, by default of all rows."""
-    floored = np.maximum(losses, SMALL_LOSS)
+def regrets(values: Array, floor: float = SMALL_LOSS, best: Array | None = None) -> Array:
+    """Return for each row the largest ratio to the least value in the same column, by default of all rows."""
+    floored = np.maximum(values, floor)
     found: Array = (floored / (floored.min(axis=0) if best is None else best)).max(axis=1)
     return found
 
 
-def ranks(losses: Array, best: Array | None = None) -> Array:
-    """Return the criterion of the recommendation, which is minimal: the log-regret, and a little of the mean log-loss.
+def ranks(values: Array, floor: float = SMALL_LOSS, best: Array | None = None) -> Array:
+    """Return the criterion of the recommendation, which is minimal: the log-regret, and a little of the mean logarithm.
 
-    It grows with the loss at every size, so that no row can be less at all sizes than the row that has least of it.
+    It grows with every value, so that no row can be less in all columns than the row that has least of it.
     """
-    logs = np.log(np.maximum(losses, 1e-300))
-    found: Array = np.log(regrets(losses, best)) + MEAN_WEIGHT * logs.mean(axis=1)
+    logs = np.log(np.maximum(values, 1e-300))
+    found: Array = np.log(regrets(values, floor, best)) + MEAN_WEIGHT * logs.mean(axis=1)
     return found
 
 
-def efficient(losses: Array) -> npt.NDArray[np.bool_]:
-    """Return for each row of losses whether no other row is at most as large at every size and smaller at one."""
-    at_most = (losses[:, None, :] <= losses[None, :, :]).all(axis=2)
-    less = (losses[:, None, :] < losses[None, :, :]).any(axis=2)
+def efficient(values: Array) -> npt.NDArray[np.bool_]:
+    """Return for each row whether no other row is at most as large in every column and smaller in one."""
+    at_most = (values[:, None, :] <= values[None, :, :]).all(axis=2)
+    less = (values[:, None, :] < values[None, :, :]).any(axis=2)
     return np.asarray(~(at_most & less).any(axis=0))
 
 
-class LeastLosses:
-    """The candidates with a wanted error."""
+class Search:
+    """The candidates for a goal."""
 
-    def __init__(self, sizes: Array, accuracy: Accuracy, wanted: float) -> None:
-        self._sizes, self._accuracy, self._wanted = sizes, accuracy, wanted
+    def __init__(self, goal: Goal, spaces: Sequence[Space] | None = None) -> None:
+        self._goal = goal
+        self._spaces = goal.spaces if spaces is None else spaces
+        self._found: dict[str, dict[Point, Entry]] = {}
 
     def search(self) -> list[Mechanism]:
-        """Return the mechanisms to show: a selection of the front, and the best of each family."""
-        found = {space.name: self._scan(space) for space in SPACES}
-        others = self._transformations()
+        """Return the mechanisms to show, the best one first: some of the front, and the best of each family."""
+        self._found = {space.name: self._scan(space) for space in self._spaces}
+        entries, values = self._pool()
+        if not entries:
+            return []
+        floor = self._goal.floor
+        if self._goal.transform and not self._goal.least:
+            self._refine_each(values)
+        best = np.maximum(self._pool()[1], floor).min(axis=0)
+        for space in self._spaces:
+            self._refine(space, lambda values: float(ranks(values[None], floor, best)[0]))
+        if not self._goal.least:
+            # Then look for candidates that lose less at every size than the one that is recommended so far.
+            _, values = self._pool()
+            leader = np.log(np.maximum(values[ranks(values).argmin()], 1e-300))
+            for space in self._spaces:
+                self._refine(space, lambda values: float((np.log(values) - leader).max()))
+        entries, values = self._pool()
+        if not self._goal.least:
+            chosen = [entries[i] for i in _selection([entry.family for entry in entries], values)]
+            return [one for entry in chosen if (one := self._built(entry)) is not None]
+        order = ranks(values, floor)
+        firsts: dict[str, int] = {}
+        for i in np.argsort(order, kind="stable"):
+            firsts.setdefault(entries[i].family, int(i))
+        made = [self._built(entries[i]) for i in firsts.values()]
+        made.append(None if self._goal.spends else self._promise())
+        kept = [one for one in made if one is not None]
+        return sorted(kept, key=lambda one: self._goal.error(self._goal.accuracy.of(one)))
 
-        def pool() -> tuple[list[Entry], Array]:
-            entries = [entry for points in found.values() for entry in points.values()] + others
-            return entries, np.array([entry.losses for entry in entries])
+    def _refine_each(self, values: Array) -> None:
+        """Refine the candidate that has least of each quantity: regrets are ratios to these."""
+        for i in range(values.shape[1]):
+            entries, values = self._pool()
+            first = entries[int(values[:, i].argmin())]
+            if first.values[i] > self._goal.floor:
+                (space,) = [space for space in self._spaces if space.name == first.family]
+                self._refine(space, lambda values, i=i: math.log(values[i]))  # type: ignore[misc]
 
-        best = np.maximum(pool()[1], SMALL_LOSS).min(axis=0)
-        for space in SPACES:
-            self._refine(space, found[space.name], lambda losses: float(ranks(losses[None], best)[0]))
-        # Then look for candidates that lose less at every size than the one that is recommended so far.
-        _, losses = pool()
-        leader = np.log(np.maximum(losses[ranks(losses).argmin()], 1e-300))
-        for space in SPACES:
-            self._refine(space, found[space.name], lambda losses: float((np.log(losses) - leader).max()))
-        entries, losses = pool()
-        return [entries[i].build() for i in _selection([entry.family for entry in entries], losses)]
+    def nearest(self) -> Entry | None:
+        """Return the candidate that misses the limits by least, after a search that found none."""
+        entries = [entry for points in self._found.values() for entry in points.values()]
+        return min(entries, key=lambda entry: entry.misses, default=None)
+
+    def _pool(self) -> tuple[list[Entry], Array]:
+        """Return the candidates that keep all limits, and their values."""
+        entries = [entry for points in self._found.values() for entry in points.values() if entry.misses == 0]
+        return entries, np.array([entry.values for entry in entries])
 
     def _scan(self, space: Space) -> dict[Point, Entry]:
-        made = {point: self._entry(space, point) for point in space.grid()}
-        return {point: entry for point, entry in made.items() if entry is not None}
+        found: dict[Point, Entry] = {}
+        least = math.inf
+        for point in space.grid():
+            entry = self._entry(space.name, space.shape(*point), least)
+            if entry is not None:
+                found[point] = entry
+                least = min(least, self._bound(entry))
+        return found if self._pool_of(found) else self._nearer(space, found)
 
-    def _entry(self, space: Space, point: Point) -> Entry | None:
-        shape = space.shape(*point)
-        unit = shape.unit
-        if unit is None or not self._accuracy.allows(unit):
-            return None
-        losses = unit.losses(self._sizes * (self._accuracy.of_unit(unit) / self._wanted))
-        return Entry(space.name, lambda: self._accuracy.scaled(shape, self._wanted), losses)
+    @staticmethod
+    def _pool_of(found: dict[Point, Entry]) -> bool:
+        return any(entry.misses == 0 for entry in found.values())
 
-    def _refine(self, space: Space, known: dict[Point, Entry], score: Callable[[Array], float]) -> None:
-        """Add points around the one whose losses have the least score, with smaller and smaller steps."""
-        if not known:
-            return
+    def _nearer(self, space: Space, found: dict[Point, Entry]) -> dict[Point, Entry]:
+        """Add points around the one that misses the limits by least, until one keeps them."""
+        if found:
+            self._descend(space, found, lambda entry: entry.misses)
+        return found
+
+    def _refine(self, space: Space, score: Callable[[Array], float]) -> None:
+        """Add points around the one whose values have the least score, with smaller and smaller steps."""
 
         def rank(entry: Entry) -> float:
-            return score(np.maximum(entry.losses, 1e-300))
+            return IMPOSSIBLE + entry.misses if entry.misses else score(np.maximum(entry.values, 1e-300))
 
+        known = self._found[space.name]
+        if self._pool_of(known):
+            self._descend(space, known, rank)
+
+    def _descend(self, space: Space, known: dict[Point, Entry], rank: Callable[[Entry], float]) -> None:
         point = min(known, key=lambda at: rank(known[at]))
-        for halving in range(HALVINGS):
+        for halving in range(space.halvings):
             moving = True
             while moving:
                 moving = False
                 for other in space.neighbours(point, 0.5 ** (halving + 1)):
-                    entry = known.get(other) or self._entry(space, other)
+                    entry = known.get(other) or self._entry(space.name, space.shape(*other), self._bound(known[point]))
                     if entry is not None:
                         known[other] = entry
                         if rank(entry) < rank(known[point]) - 1e-6:
                             point, moving = other, True
 
-    def _transformations(self) -> list[Entry]:
-        """Return the roots and logs with the wanted error."""
-        solved = [self._accuracy.solved(build, self._wanted) for build in self._accuracy.transformations()]
-        return [
-            Entry(TRANSFORMATIONS, lambda found=found: found, np.asarray(found.policy(self._sizes)))  # type: ignore[misc]
-            for found in solved
-            if found is not None
-        ]
+    def _bound(self, entry: Entry) -> float:
+        """Return the error of additive noise that another shape of its family must improve."""
+        if self._goal.spends or entry.shape.transforms:
+            return math.inf
+        return self._goal.accuracy.errors(entry.shape, entry.scale)[SMALL]
 
+    def _entry(self, family: str, shape: Shape, bound: float) -> Entry | None:
+        """Return a candidate, or None if its rare errors are too large, or additive noise has no error below a bound.
 
-def _pure_loss(loss: float) -> float:
-    """Return the PRDP loss ε for which the PRzCDP loss tanh(ε/2)·ε has a value."""
-    from scipy.optimize import brentq
+        Errors grow with the scale and losses fall. So the limits of losses give the least scale, and those of errors
+        the largest one.
+        """
+        goal, unit = self._goal, shape.unit
+        if unit is None or not (shape.transforms or goal.accuracy.allows(unit)):
+            return None
+        limited, limits = goal.limited
+        shifts, wanted = shape.shifts(limited), limits / (1 + unit.precision)
+        if bound < math.inf:
+            less = bound * (1 - 1e-4) / goal.accuracy.errors(shape, 1.0)[SMALL]
+            if _excess(unit, shifts / less, wanted) > 0:
+                return None
+        try:
+            if goal.spends:
+                scale = largest_scale(goal.accuracy, shape, goal.errors)
+                misses = _excess(unit, shifts / scale, wanted) if scale and limits.size else 0.0
+            else:
+                scale = _least_scale(unit, shifts, wanted, self._no_scale(shape, unit))
+                misses = log_excess(goal.accuracy.errors(shape, scale), goal.errors)
+            if scale == 0 or (shape.transforms and not goal.accuracy.keeps_rare(shape.with_scale(scale), quick=True)):
+                return None
+            errors = goal.accuracy.errors(shape, scale) if goal.least or goal.weighs_large else goal.errors
+            losses = goal.limits if goal.least else unit.losses(shape.shifts(goal.moves) / scale)
+            values = goal.values(losses, errors)
+        except (ParameterError, OverflowError):
+            return None
+        return Entry(family, shape, scale, values, misses if misses > 1e-9 else 0.0)
 
-    return float(brentq(lambda e: math.tanh(e / 2) * e - loss, 0.0, loss + math.sqrt(2 * loss) + 1, xtol=1e-12))
+    def _no_scale(self, shape: Shape, unit: UnitNoise) -> float:
+        """Return a scale that is so small that there is hardly any noise."""
+        return NO_ERROR * float(shape.shifts(self._goal.moves).min()) / unit.half_width(0.5)
 
+    def _built(self, entry: Entry) -> Mechanism | None:
+        """Return the mechanism of a candidate if its charged losses and its rare errors are certain to keep limits."""
+        goal, shape = self._goal, entry.shape
+        try:
+            if shape.transforms:
+                made = shape.with_scale(entry.scale * (1 - 1e-12 if goal.spends else 1 + 1e-12))
+            elif not goal.spends:
+                made = self._certified(shape, entry.scale)
+            else:
+                errors = goal.accuracy.of(shape.with_scale(1.0))
+                made = shape.with_scale(min(limit / error for limit, error in zip(goal.errors, errors, strict=True)))
+                if goal.limited[1].size and self._charged_excess(made) > 0:
+                    return None
+        except CalibrationError:  # another family can keep the losses
+            return None
+        if shape.transforms and not goal.accuracy.keeps_rare(made):
+            return None
+        above = zip(goal.accuracy.of(made), goal.errors, strict=True)
+        return made if all(error <= limit * (1 + 1e-6) for error, limit in above) else None
 
-def _selection(families: list[str], losses: Array) -> list[int]:
-    """Return the rows to show: the recommended one, the best at each size, some of the front, and of each family."""
-    order = ranks(losses)
-    front = np.flatnonzero(efficient(losses))
-    logs = np.log(np.maximum(losses, SMALL_LOSS))
-    logs = np.minimum(logs, logs.min(axis=0) + FAR_ABOVE)
-    shown = [int(front[order[front].argmin()])]
-    shown += [int(front[losses[front, i].argmin()]) for i in range(losses.shape[1])]
-    shown = list(dict.fromkeys(shown))
-    while len(shown) < MOST_SHOWN:
-        apart = np.abs(logs[front][:, None, :] - logs[shown][None, :, :]).max(axis=2).min(axis=1)
-        if apart.max() < NEAR:
-            break
-        shown.append(int(front[apart.argmax()]))
-    for family in dict.fromkeys(families):
-        rows = [i for i, name in enumerate(families) if name == family]
-        shown.append(min(rows, key=lambda i: order[i]))
-    return list(dict.fromkeys(shown))
-
-
-class LeastError:
-    """The mechanisms that keep wanted losses, with the least error of each family."""
-
-    def __init__(self, sizes: Array, accuracy: Accuracy, wanted: Array) -> None:
-        self._sizes, self._accuracy, self._wanted = sizes, accuracy, wanted
-
-    def search(self) -> list[Mechanism]:
-        """Return the best mechanism of each family, the one with the least error first."""
-        found: list[Mechanism] = []
-        for space in SPACES:
-            shape, error = self._best(space)
-            if shape is not None:
-                with suppress(CalibrationError):  # another family can keep the losses
-                    found.append(self._certified(shape, error))
-        promise, error = self._promise()
-        if promise is not None:
-            with suppress(CalibrationError):
-                found.append(self._certified(promise, error))
-        found += self._transformation()
-        return sorted(found, key=self._accuracy.of)
-
-    def _excess(self, shape: Shape, error: float) -> float:
-        """Return the log of the largest ratio of a loss to the wanted one, if a shape has an error."""
-        assert shape.unit is not None
-        losses = shape.unit.losses(self._sizes * (self._accuracy.of_unit(shape.unit) / error))
-        return float(np.log(np.maximum(losses, 1e-300) / self._wanted).max())
-
-    def _best(self, space: Space) -> tuple[Shape | None, float]:
-        """Return the shape with the least error, and that error."""
-        best: Shape | None = None
-        point: Point = ()
-        error = math.inf
-        for other in space.grid():
-            better = self._improved(space.shape(*other), error)
-            if better is not None:
-                best, point, error = space.shape(*other), other, better
-        for halving in range(HALVINGS if best is not None else 0):
-            moving = True
-            while moving:
-                moving = False
-                for other in space.neighbours(point, 0.5 ** (halving + 1)):
-                    better = self._improved(space.shape(*other), error)
-                    if better is not None:
-                        best, point, error, moving = space.shape(*other), other, better, True
-        return best, error
-
-    def _improved(self, shape: Shape, error: float) -> float | None:
-        """Return the least error of a shape if it is less than a known one by 0.01 %, otherwise None."""
-        from scipy.optimize import brentq
-
+    def _certified(self, shape: Shape, scale: float) -> Mechanism:
+        """Return the mechanism whose charged losses are at most the limits, and nearly reach one of them."""
+        moves, limits = self._goal.limited
         unit = shape.unit
-        if unit is None or not self._accuracy.allows(unit):
-            return None
-        if error < math.inf and self._excess(shape, error * (1 - 1e-4)) > 0:
-            return None
-
-        def excess(log: float) -> float:
-            return self._excess(shape, math.exp(log))
-
-        # A known error is mostly improved by a little, so that the first steps are small.
-        high, step = (math.log(error), 0.02) if error < math.inf else (math.log(float(self._sizes.max())), 1.0)
-        while excess(high) > 0:
-            high, step = high + step, 2 * step
-        low = high - step
-        least = math.log(float(self._sizes.min())) + math.log(NO_ERROR)
-        while excess(low) < 0:
-            if low < least:
-                return math.exp(least)
-            high, step = low, 2 * step
-            low = high - step
-        return math.exp(float(brentq(excess, low, high, xtol=1e-4)))
-
-    def _certified(self, shape: Shape, error: float) -> AdditiveMechanism:
-        """Return the mechanism whose charged losses are at most the wanted ones, and nearly reach one of them."""
-        log = math.log(self._accuracy.scaled(shape, error).sigma)
-        slope = (self._excess(shape, 1.01 * error) - self._excess(shape, error)) / math.log(1.01)
+        assert unit is not None
+        log = math.log(scale)
+        slope = (
+            _excess(unit, moves.gap / (1.01 * scale), limits) - _excess(unit, moves.gap / scale, limits)
+        ) / math.log(1.01)
         tried: dict[float, float] = {}
         for _ in range(MOST_SCALES_TRIED):
             tried[log] = excess = self._charged_excess(shape.with_scale(math.exp(log)))
@@ -248,58 +347,134 @@ class LeastError:
         kept = [x for x in tried if tried[x] <= 0]
         if not kept:
             raise CalibrationError(
-                "losses",
+                "presence",
                 f"cannot be kept by {shape.family.__name__} with any scale that was tried",
                 code="unreachable",
                 remedy="raise the losses",
             )
         return shape.with_scale(math.exp(min(kept)))
 
-    def _promise(self) -> tuple[Shape | None, float]:
-        """Return noise that is made from the wanted losses, and its error; see `FromPolicy`.
+    def _charged_excess(self, mechanism: Mechanism) -> float:
+        """Return the log of the largest ratio of a charged loss of additive noise to its limit."""
+        # A tight policy is read from a curve, which lies at most by its precision above the single values.
+        above = 1 + getattr(mechanism.tight_policy, "precision", 0.0)
+        closed = mechanism.policy.upper or mechanism.policy
+        moves, limits = self._goal.limited
+        return max(
+            math.log(max(min(float(closed(x)), above * mechanism.tight_loss(x)), 1e-300) / limit)
+            for x, limit in zip(moves.gap.tolist(), limits.tolist(), strict=True)
+        )
+
+    def _promise(self) -> Mechanism | None:
+        """Return noise that is made from the limits of losses; see `FromPolicy`.
 
         Its promise is of PRDP losses. At first they are those whose closed form is the wanted loss. The tight loss is
         lower, more so at some sizes than at others, so that the promise is raised until they agree.
         """
-        best: Shape | None = None
-        error = math.inf
-        pure = np.array([_pure_loss(loss) for loss in self._wanted.tolist()])
+        moves, limits = self._goal.limited
+        order = np.argsort(moves.gap, kind="stable")
+        # The limit of a larger change holds for every smaller one.
+        gaps, wanted = moves.gap[order], np.minimum.accumulate(limits[order][::-1])[::-1]
+        pure = np.array([_pure_loss(loss) for loss in wanted.tolist()])
+        best: Entry | None = None
         for _ in range(PROMISES_TRIED):
             promised, power = [float(pure[0])], 1.0
             for i in range(1, pure.size):  # the promise must bend downwards on logarithmic axes
-                ratio = float(self._sizes[i] / self._sizes[i - 1])
+                ratio = float(gaps[i] / gaps[i - 1])
                 promised.append(min(float(pure[i]), promised[-1] * ratio**power * (1 - 1e-12)))
                 power = math.log(promised[-1] / promised[-2]) / math.log(ratio)
             try:
-                points = PointsPolicy(tuple(zip(self._sizes.tolist(), promised, strict=True)))
+                points = PointsPolicy(tuple(zip(gaps.tolist(), promised, strict=True)))
                 shape = Shape(FromPolicy, (("promise", points),))
-                better = self._improved(shape, error)
-            except ParameterError:  # a promise that does not grow, or noise that would be too large
-                return best, error
-            if better is not None:
-                best, error = shape, better
+                entry = self._entry("from policy", shape, math.inf if best is None else self._bound(best))
+            except (ParameterError, ValueError):  # a promise that does not grow, or noise that would be too large
+                break
+            if entry is not None and entry.misses == 0:
+                best = entry
             if shape.unit is None:
-                return best, error
-            pure = np.array(promised) * np.sqrt(self._wanted / np.maximum(shape.unit.losses(self._sizes), 1e-300))
-        return best, error
+                break
+            pure = np.array(promised) * np.sqrt(wanted / np.maximum(shape.unit.losses(gaps), 1e-300))
+        return None if best is None else self._built(best)
 
-    def _charged_excess(self, mechanism: AdditiveMechanism) -> float:
-        """Return the log of the largest ratio of a charged loss to the wanted one."""
-        # A tight policy is read from a curve, which lies at most by its precision above the single values.
-        above = 1 + getattr(mechanism.tight_policy, "precision", 0.0)
-        closed = mechanism.policy.upper or mechanism.policy
-        pairs = zip(self._sizes.tolist(), self._wanted.tolist(), strict=True)
-        return max(
-            math.log(max(min(float(closed(x)), above * mechanism.tight_loss(x)), 1e-300) / wanted)
-            for x, wanted in pairs
+
+def _excess(unit: UnitNoise, influences: Array, wanted: Array) -> float:
+    """Return the log of the largest ratio of a loss to the wanted one."""
+    return float(np.log(np.maximum(unit.losses(influences), 1e-300) / wanted).max())
+
+
+def _least_scale(unit: UnitNoise, shifts: Array, wanted: Array, none: float) -> float:
+    """Return the least scale with which the losses of shifts are at most the wanted ones; `none` or 0 if any is."""
+    from scipy.optimize import brentq
+
+    if not shifts.size:
+        return 0.0
+
+    def excess(log: float) -> float:
+        return _excess(unit, shifts / math.exp(log), wanted)
+
+    high, step = math.log(float(shifts.max())), 1.0
+    while excess(high) > 0:
+        high, step = high + step, 2 * step
+    low, least = high - step, math.log(none)
+    while excess(low) < 0:
+        if low < least:
+            return none
+        high, step = low, 2 * step
+        low = high - step
+    # On the side on which the losses are kept.
+    return math.exp(float(brentq(excess, low, high, xtol=1e-6)) + 1e-6)
+
+
+def _pure_loss(loss: float) -> float:
+    """Return the PRDP loss ε for which the PRzCDP loss tanh(ε/2)·ε has a value."""
+    from scipy.optimize import brentq
+
+    return float(brentq(lambda e: math.tanh(e / 2) * e - loss, 0.0, loss + math.sqrt(2 * loss) + 1, xtol=1e-12))
+
+
+def _selection(families: list[str], losses: Array) -> list[int]:
+    """Return the rows to show: the recommended one, the best at each size, some of the front, and of each family."""
+    order = ranks(losses)
+    front = np.flatnonzero(efficient(losses))
+    logs = np.log(np.maximum(losses, SMALL_LOSS))
+    shown = [int(front[order[front].argmin()])]
+
+    def distances(rows: npt.NDArray[np.intp], others: list[int]) -> Array:
+        found: Array = np.abs(logs[rows][:, None, :] - logs[others][None, :, :]).max(axis=2).min(axis=1)
+        return found
+
+    # Regrets are ratios to the least losses, so that these are shown.
+    least = [int(front[losses[front, i].argmin()]) for i in range(losses.shape[1])]
+    shown += [row for i, row in enumerate(least) if losses[row, i] > SMALL_LOSS or losses.shape[1] == 1]
+    shown = list(dict.fromkeys(shown))
+    front = front[order[front] <= order[front].min() + FAR_ABOVE]
+    while len(shown) < MOST_SHOWN:
+        apart = distances(front, shown)
+        if apart.max() < NEAR:
+            break
+        shown.append(int(front[apart.argmax()]))
+    for family in dict.fromkeys(families):
+        rows = [i for i, name in enumerate(families) if name == family]
+        first = min(rows, key=lambda i: order[i])
+        same = [i for i in shown if families[i] == family]
+        if not same or distances(np.array([first]), same)[0] >= NEAR:
+            shown.append(first)
+    return shown
+
+
+def trade_off(goal: Goal, move: int, losses: Sequence[float]) -> list[Mechanism]:
+    """Return for several losses of a move the log or root with the least error of a large sum, where there is one.
+
+    All have the same error of a small sum, and Laplace noise: it costs the presence of large records less.
+    """
+    spaces = [replace(space, halvings=HALVINGS) for space in goal.spaces if space.name.endswith("Laplace")]
+    found = []
+    for loss in losses:
+        limits = goal.limits.copy()
+        limits[move] = min(limits[move], loss)
+        asked = replace(
+            goal, limits=limits, errors=(goal.errors[SMALL], math.inf), least=(LARGE,), weighs_large=False, spends=True
         )
-
-    def _transformation(self) -> list[Mechanism]:
-        """Return the root or log with the least error, if there is one."""
-        found = []
-        for build in self._accuracy.transformations():
-            losses = np.asarray(build(1.0).policy(self._sizes))  # losses are proportional to 1/σ²
-            mechanism = build(math.sqrt(float((losses / self._wanted).max())) * (1 + 1e-12))
-            if self._accuracy.keeps_rare(mechanism):
-                found.append(mechanism)
-        return [min(found, key=self._accuracy.of)] if found else []
+        with suppress(IndexError):
+            found.append(Search(asked, spaces).search()[0])
+    return found

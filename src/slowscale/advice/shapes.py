@@ -1,7 +1,9 @@
-"""The shapes of noise that the advisor tries: every parameter of every additive family except its scale.
+"""The shapes of mechanisms that the advisor tries: every parameter of every family except the scale of its noise.
 
-The scale is not searched for: half-widths and standard deviations are proportional to it, so the wanted accuracy gives
-it. The polylog is two spaces, because with p = 1 its offset `a` has no effect beside σ.
+A shape is a transformation, or none, and a noise of scale 1. All losses come from the two parts: a record, or a change
+of its value, shifts the transformed sum by some distance, and the loss is that of the noise at this shift, divided by
+the scale. The scale is not searched for: errors grow with it and losses fall, so that the limits on them give it. The
+polylog is two spaces, because with p = 1 its offset `a` has no effect beside σ.
 """
 
 import math
@@ -9,15 +11,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from slowscale.core.errors import ParameterError
-from slowscale.core.numbers import format_number
-from slowscale.core.parameters import Array
-from slowscale.mechanisms import ArsinhNormal, ExponentialPolylog, Gaussian, GeneralizedGaussian, Log, Mechanism, Root
-from slowscale.mechanisms.additive import AdditiveMechanism
+from slowscale.core.formulas import laplace_loss
+from slowscale.core.parameters import Array, level_quantile
+from slowscale.mechanisms import (
+    ArsinhNormal,
+    ExponentialPolylog,
+    Gaussian,
+    GeneralizedGaussian,
+    Laplace,
+    Log,
+    Mechanism,
+    Root,
+)
+from slowscale.mechanisms.transformation import NOISES, TransformationMechanism
 from slowscale.noise import GaussianNoise, SymmetricNoise
 from slowscale.noise.tight_curve import FIRST_INFLUENCE, LAST_INFLUENCE
 
@@ -33,6 +44,9 @@ POINTS_PER_SIDE, ORDERS = 96, 24  # of the integrals for divergences: the points
 FRACTIONS = np.linspace(0, 1, POINTS_PER_SIDE)
 WEIGHTS = np.concatenate([[0.5], np.ones(POINTS_PER_SIDE - 2), [0.5]]) / (POINTS_PER_SIDE - 1)
 FIRST_TRIED_ORDER, LAST_TRIED_ORDER = 1e-3, 64.0  # of α − 1; where all losses are small, larger orders matter too
+# A charged loss is read from a curve, which lies at most by this much above the tight loss.
+CURVE_PRECISION = 0.01
+LAPLACE = Laplace(sigma=1.0).noise
 
 
 class UnitNoise:
@@ -69,10 +83,25 @@ class UnitNoise:
     def _quantile(self, log_tail: float) -> float:
         return math.exp(float(np.interp(-log_tail, -self._log_tails, LOG_NOISE_SIZES)))
 
+    @property
+    def precision(self) -> float:
+        """How far a charged loss may be above the tight one: by nothing if that has a closed form."""
+        return 0.0 if self._is_gaussian or self._is_laplace else CURVE_PRECISION
+
+    @property
+    def _is_gaussian(self) -> bool:
+        return isinstance(self._noise, GaussianNoise)
+
+    @property
+    def _is_laplace(self) -> bool:
+        return self._noise == LAPLACE
+
     def losses(self, influences: Array) -> Array:
         """Return the tight PRzCDP losses at several influences."""
-        if isinstance(self._noise, GaussianNoise):
+        if self._is_gaussian:
             return influences**2 / 2
+        if self._is_laplace:
+            return laplace_loss(influences)
         found = np.empty_like(influences)
         inside = (influences >= FIRST_INFLUENCE) & (influences <= LAST_INFLUENCE)
         pure = self._noise._pure_loss(influences[~inside])
@@ -117,31 +146,64 @@ HALVINGS = 4  # how often the steps of a search are halved, from those of the gr
 Point = tuple[float, ...]
 
 
+class Moves(NamedTuple):
+    """Changes of a sum: from `low`, by `gap`. A record enters an empty cell, or a record alone in it changes."""
+
+    low: Array
+    gap: Array
+
+    @staticmethod
+    def of(sizes: Array, times: float | None = None) -> "Moves":
+        """Return the moves of records of some sizes that enter, or whose value grows by a factor."""
+        return Moves(np.zeros_like(sizes), sizes) if times is None else Moves(sizes, (times - 1) * sizes)
+
+
 @dataclass(frozen=True)
 class Shape:
-    """A family of noise with all its parameters except the scale."""
+    """A mechanism with all its parameters except the scale."""
 
-    family: type[AdditiveMechanism]
+    family: type[Mechanism]
     parameters: tuple[tuple[str, Any], ...] = ()
 
-    def with_scale(self, scale: float) -> AdditiveMechanism:
+    def with_scale(self, scale: float) -> Mechanism:
         """Return the mechanism with this shape and a scale."""
         name = "scale" if self.family is ArsinhNormal else "sigma"
+        if self.family is Log and scale >= 0.5 and ("noise", "laplace") in self.parameters:
+            raise ParameterError("sigma", allowed="below 1/2, where the results have a variance", given=scale)
         return self.family(**{name: scale}, **dict(self.parameters))
+
+    @property
+    def transforms(self) -> bool:
+        """Whether the noise is added to a transformed sum."""
+        return issubclass(self.family, TransformationMechanism)
 
     @property
     def unit(self) -> UnitNoise | None:
         """Estimates for the noise with scale 1, or None if it cannot be used."""
-        return _unit(self)
+        return _noise_unit(dict(self.parameters)["noise"]) if self.transforms else _unit(self)
+
+    def shifts(self, moves: Moves) -> Array:
+        """Return by how much the transformed sum changes."""
+        if not self.transforms:
+            return moves.gap
+        made = self.with_scale(0.25)
+        assert isinstance(made, TransformationMechanism)
+        return made._gaussian_policy(1.0)._gap(moves.low + made.a, moves.gap)
 
 
 @lru_cache(maxsize=4096)
 def _unit(shape: Shape) -> UnitNoise | None:
     try:
-        unit = UnitNoise(shape.with_scale(1.0).noise)
+        made = shape.with_scale(1.0)
+        unit = UnitNoise(made.noise)  # type: ignore[attr-defined]
     except ParameterError:
         return None
     return unit if unit.usable else None
+
+
+@lru_cache(maxsize=8)
+def _noise_unit(name: str) -> UnitNoise:
+    return UnitNoise(NOISES[name](sigma=1.0).noise)  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True)
@@ -151,6 +213,7 @@ class Space:
     name: str
     shape: Callable[..., Shape]
     axes: tuple[tuple[float, ...], ...] = ()
+    halvings: int = HALVINGS
 
     def grid(self) -> Iterator[Point]:
         """Yield the points of the grid."""
@@ -176,6 +239,10 @@ def _axis(low: float, high: float, count: int) -> tuple[float, ...]:
     return tuple(np.geomspace(low, high, count).tolist())
 
 
+def _power(p: float) -> Shape:
+    return Shape(GeneralizedGaussian, (("p", _rounded(p)),)) if _rounded(p) < 1 else Shape(Laplace)
+
+
 def _polylog(excess: float, factor: float, d: float) -> Shape:
     """Return a polylog with p = 1 + excess and a = factor·e^(p−1)."""
     p = _rounded(1 + excess)
@@ -185,114 +252,169 @@ def _polylog(excess: float, factor: float, d: float) -> Shape:
 
 SPACES = (
     Space("Gaussian", lambda: Shape(Gaussian)),
-    Space(
-        "generalized Gaussian",
-        lambda p: Shape(GeneralizedGaussian, (("p", min(_rounded(p), 1.0)),)),
-        (_axis(0.2, 1, 12),),
-    ),
+    Space("generalized Gaussian", _power, (_axis(0.2, 1, 12),)),
     Space("arsinh-normal", lambda shape: Shape(ArsinhNormal, (("shape", _rounded(shape)),)), (_axis(0.1, 6, 40),)),
     Space(
         "exponential polylog, p = 1",
         lambda excess: Shape(ExponentialPolylog, (("d", _rounded(1 + excess)), ("a", None), ("p", 1.0))),
-        (_axis(2, 60, 24),),
+        (_axis(2.01, 60, 24),),
     ),
     Space("exponential polylog", _polylog, (_axis(0.1, 4, 6), _axis(1, 1e5, 6), _axis(0.02, 60, 20))),
 )
+OFFSETS = 20  # on the grid of the offset `a`
+FINE_HALVINGS = 8  # the grid of the offset is coarse
+
+
+def transformations(low: float, high: float) -> tuple[Space, ...]:
+    """Return the spaces of logs and roots with Gaussian and Laplace noise, with offsets `a` between two sums."""
+    offsets = _axis(low, high, OFFSETS)
+
+    def log(noise: str) -> Callable[..., Shape]:
+        return lambda a: Shape(Log, (("a", a), ("noise", noise)))
+
+    def root(noise: str) -> Callable[..., Shape]:
+        # With Gaussian noise, only roots with a whole k have a mean-unbiased estimator.
+        return lambda k, a: Shape(
+            Root, (("k", round(k) if noise == "gaussian" else _rounded(k)), ("a", a), ("noise", noise))
+        )
+
+    return (
+        Space("log, Laplace", log("laplace"), (offsets,), FINE_HALVINGS),
+        Space("log, Gaussian", log("gaussian"), (offsets,), FINE_HALVINGS),
+        Space("root, Laplace", root("laplace"), (_axis(1.3, 8, 5), offsets), FINE_HALVINGS),
+        Space("root, Gaussian", root("gaussian"), (_axis(2, 8, 5), offsets), FINE_HALVINGS),
+    )
 
 
 TYPICAL, COMMON, RARE = 0.5, 0.95, 0.999  # the levels of the errors that are stated for every candidate
 LARGEST_LOG_SIGMA = 60.0
-ROOTS = (2, 3, 4, 6, 8)
-# The offsets `a` of roots and the log that are tried, as multiples of the sum that the error is for.
-OFFSETS = (1e-3, 1e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
+MOST_STEPS, NEAR_LIMIT = 6, 1e-7  # of the search for the scale of a root or log, whose error is so near to its limit
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """A measure of the error: the half-width of the interval around the true sum at a level, or a standard deviation.
+    """How errors are measured: as the half-width of the interval around the true sum, or as a standard deviation.
 
     Attributes
     ----------
     level
-        The level of the interval, or None for the standard deviation.
-    at
-        The sum that the error is for, which matters for roots and the log; or None.
+        The level of the interval.
+    at, large
+        A small sum and a large one. It matters for roots and logs, whose error grows with the sum.
     rare
         The largest ratio of the half-width at 99.9 %, and of the standard deviation, to the half-width at 95 %.
+    by_std
+        Whether the error of the small sum is its standard deviation.
     """
 
-    level: float | None
-    at: float | None
+    level: float
+    at: float
+    large: float
     rare: float
-
-    def of_unit(self, unit: UnitNoise) -> float:
-        """Return an estimate of the error of a noise with scale 1."""
-        return unit.std if self.level is None else unit.half_width(self.level)
+    by_std: bool = False
 
     def allows(self, unit: UnitNoise) -> bool:
         """Return whether the rare errors of a noise are small enough."""
         return max(unit.half_width(RARE), unit.std) <= self.rare * unit.half_width(COMMON)
 
-    def of(self, mechanism: Mechanism) -> float:
-        """Return the error of a mechanism."""
-        if self.level is None:
-            return float(mechanism.std(0.0 if self.at is None else self.at))
-        return half_width(mechanism, self.level, self.at)
+    def of_unit(self, unit: UnitNoise) -> tuple[float, float]:
+        """Return estimates of the errors of the small and the large sum by additive noise with scale 1."""
+        half = unit.half_width(self.level)
+        return unit.std if self.by_std else half, half
 
-    def scaled(self, shape: Shape, wanted: float) -> AdditiveMechanism:
-        """Return the mechanism of a shape that has exactly the wanted error."""
-        return shape.with_scale(wanted / self.of(shape.with_scale(1.0)))
+    def of(self, mechanism: Mechanism) -> tuple[float, float]:
+        """Return the errors of the small and the large sum."""
+        small, large = half_widths(mechanism, self.level, (self.at, self.large))
+        return float(mechanism.std(self.at)) if self.by_std else small, large
 
-    def transformations(self) -> list[Callable[[float], Mechanism]]:
-        """Return the roots and logs to try, as functions of σ; none without a sum that the error is for."""
-        if not self.at:
-            return []
-        offsets = [share * self.at for share in OFFSETS]
-        roots = [(lambda sigma, k=k, a=a: Root(k=k, sigma=sigma, a=a)) for k in ROOTS for a in (0.0, *offsets)]
-        return [*roots, *((lambda sigma, a=a: Log(sigma=sigma, a=a)) for a in offsets)]
+    def errors(self, shape: Shape, scale: float) -> tuple[float, float]:
+        """Return the errors of a shape with a scale: estimates for additive noise."""
+        if shape.transforms:
+            return self.of(shape.with_scale(scale))
+        assert shape.unit is not None
+        small, large = self.of_unit(shape.unit)
+        return scale * small, scale * large
 
-    def solved(self, build: Callable[[float], Mechanism], wanted: float) -> Mechanism | None:
-        """Return the root or log with the smallest σ that has the wanted error, or None.
+    def scaled(self, shape: Shape, wanted: float) -> Mechanism:
+        """Return the additive mechanism of a shape that has exactly the wanted error of a small sum."""
+        return shape.with_scale(wanted / self.of(shape.with_scale(1.0))[0])
 
-        With a much larger σ the interval may be as narrow again, but far from the true sum.
+    def keeps_rare(self, mechanism: Mechanism, quick: bool = False) -> bool:
+        """Return whether the rare errors of a mechanism are small enough, for the small and the large sum.
+
+        The standard deviation of a root takes longer, and is left out if the answer must be `quick`. That of a log is
+        not: a log with a very large scale has short intervals, far from the true sum.
         """
-        from scipy.optimize import brentq
-
-        def excess(log: float) -> float:
-            return math.log(self.of(build(math.exp(log))) / wanted)
-
-        try:
-            low = 0.0
-            while excess(low) > 0:
-                low -= 5.0
-            while excess(low + 0.5) < 0:
-                low += 0.5
-                if low > LARGEST_LOG_SIGMA:  # the interval never becomes so wide
-                    return None
-            found = build(math.exp(float(brentq(excess, low, low + 0.5, xtol=1e-13))))
-        except (ParameterError, ValueError, OverflowError, ZeroDivisionError):
-            return None
-        return found if self.keeps_rare(found) else None
-
-    def keeps_rare(self, mechanism: Mechanism) -> bool:
-        """Return whether the rare errors of a mechanism are small enough."""
-        rare = max(half_width(mechanism, RARE, self.at), float(mechanism.std(self.at or 0.0)))
-        return rare <= self.rare * half_width(mechanism, COMMON, self.at)
-
-    def describe(self, value: float) -> str:
-        """Return the error in words: "95 % of the results within ±1,900,000"."""
-        where = "" if self.at is None else f" for a sum of {format_number(self.at)}"
-        if self.level is None:
-            return f"a standard deviation of {format_number(value)}{where}"
-        return (
-            f"{format_number(100 * self.level)} % of the results within ±{format_number(value)} of the true sum{where}"
+        sums = (self.at, self.large) if mechanism._error_grows else (self.at,)
+        most = [self.rare * half for half in half_widths(mechanism, COMMON, sums)]
+        rare = half_widths(mechanism, RARE, sums)
+        return all(one <= limit for one, limit in zip(rare, most, strict=True)) and (
+            (quick and not isinstance(mechanism, Log))
+            or all(float(mechanism.std(at)) <= limit for at, limit in zip(sums, most, strict=True))
         )
 
 
-def half_width(mechanism: Mechanism, level: float, at: float | None) -> float:
-    """Return the largest distance from the true sum to an end of the prediction interval."""
-    if not mechanism._error_grows:
-        return float(mechanism.prediction_interval(0.0, level)[1])
-    assert at is not None
-    low, high = mechanism.prediction_interval(at, level)
-    return float(max(at - low, high - at))
+def log_excess(errors: tuple[float, float], limits: tuple[float, float]) -> float:
+    """Return the log of the largest ratio of an error to its limit; of errors that have one."""
+    found = [math.log(error / limit) for error, limit in zip(errors, limits, strict=True) if limit < math.inf]
+    return max(found, default=-math.inf)
+
+
+@lru_cache(maxsize=4096)
+def largest_scale(accuracy: Accuracy, shape: Shape, limits: tuple[float, float]) -> float:
+    """Return the largest scale with which the errors of the small and the large sum keep their limits, or 0.
+
+    For roots and logs this is the least scale at which a limit is reached: with a much larger one the interval may be
+    as narrow again, but far from the true sum.
+    """
+    from scipy.optimize import brentq
+
+    if not shape.transforms:
+        return min(limit / error for limit, error in zip(limits, accuracy.errors(shape, 1.0), strict=True))
+
+    def excess(log: float) -> float:
+        return log_excess(accuracy.errors(shape, math.exp(log)), limits)
+
+    try:
+        first = _first_log_scale(accuracy, shape, limits)
+        low, miss, slope = first, excess(first), 1.0  # errors are about proportional to a small scale
+        for _ in range(MOST_STEPS):
+            if abs(miss) < NEAR_LIMIT:
+                return math.exp(low - 2 * NEAR_LIMIT)
+            if abs(low - first) > 0.5 or not 0.2 < slope < 5:
+                break
+            step = -miss / slope
+            before, low, miss = miss, low + step, excess(low + step)
+            slope = (miss - before) / step
+        low = first
+        while excess(low) > 0:
+            low -= 2.0
+        while excess(low + 0.5) < 0:
+            low += 0.5
+            if low > LARGEST_LOG_SIGMA:  # the interval never becomes so wide
+                return 0.0
+        return math.exp(float(brentq(excess, low, low + 0.5, xtol=1e-8)))
+    except (ParameterError, ValueError, OverflowError, ZeroDivisionError):
+        return 0.0
+
+
+def _first_log_scale(accuracy: Accuracy, shape: Shape, limits: tuple[float, float]) -> float:
+    """Return the logarithm of a scale for which the errors are about their limits."""
+    made, unit = shape.with_scale(0.25), shape.unit
+    assert isinstance(made, TransformationMechanism)
+    assert unit is not None
+    found = []
+    for at, limit in zip((accuracy.at, accuracy.large), limits, strict=True):
+        if limit < math.inf:
+            step = made._gaussian_policy(1.0)._gap(np.array([at + made.a]), np.array([limit]))[0]
+            found.append(math.log(float(step) / unit.half_width(accuracy.level)))
+    return min(found)
+
+
+def half_widths(mechanism: Mechanism, level: float, sums: tuple[float, ...]) -> tuple[float, ...]:
+    """Return for each sum the largest distance from it to an end of its prediction interval."""
+    if not isinstance(mechanism, TransformationMechanism):
+        return (float(mechanism.prediction_interval(0.0, level)[1]),) * len(sums)
+    q = np.array(sums)
+    low, high = mechanism._predicted(q, mechanism._noise.isf(level_quantile(level)), None)
+    return tuple(np.maximum(q - low, high - q).tolist())

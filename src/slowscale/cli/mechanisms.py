@@ -33,37 +33,64 @@ if TYPE_CHECKING:
 
 
 def advise(
+    columns: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[COLUMNS]",
+            help="For several columns: a .toml file with a table for each of them, whose fields are records and the "
+            "options of this command, such as [pay] records = { median = 106, largest = 1.55e6 }, interval = 150.",
+        ),
+    ] = None,
     records: Annotated[
-        str,
+        str | None,
         typer.Option(
             help='Named record sizes, such as "median=268689,largest=39e9". State public knowledge only, never a size '
             "looked up in the records."
         ),
-    ],
+    ] = None,
     interval: Annotated[
         float | None,
-        typer.Option(help="The wanted half-width of the interval that contains the result with probability --level."),
-    ] = None,
-    std: Annotated[float | None, typer.Option(help="The wanted standard deviation, in place of an interval.")] = None,
-    relative: Annotated[
-        float | None, typer.Option(help="The wanted half-width as a share of --at, in place of an interval.")
-    ] = None,
-    losses: Annotated[
-        str | None,
         typer.Option(
-            help='Wanted losses by the tight policy, such as "median=0.25,largest=50", in place of an accuracy: find '
-            "the least error."
+            help="The largest half-width of the interval around a small sum that contains the result with probability "
+            "--level."
         ),
     ] = None,
-    level: Annotated[float, typer.Option(help="The level of the interval.")] = 0.95,
+    std: Annotated[
+        float | None, typer.Option(help="The largest standard deviation for a small sum, in place of an interval.")
+    ] = None,
+    relative: Annotated[
+        float | None, typer.Option(help="The largest half-width for a large sum, as a share of it, such as 0.05.")
+    ] = None,
+    presence: Annotated[
+        str | None,
+        typer.Option(help='The largest tight losses of the presence of records, such as "median=0.25,largest=50".'),
+    ] = None,
+    bands: Annotated[
+        str | None,
+        typer.Option(
+            help='The largest tight losses between values and others within a band, such as "largest=1". Then '
+            "roots and logs are tried, too."
+        ),
+    ] = None,
+    times: Annotated[
+        float | None, typer.Option(help="The factor of the band. By default 1.1, for 10 % more or less.")
+    ] = None,
+    level: Annotated[float | None, typer.Option(help="The level of the intervals. By default 0.95.")] = None,
     at: Annotated[
-        float | None, typer.Option(help="A typical sum. Roots and logs are tried only if it is given.")
+        float | None, typer.Option(help="The small sum that --interval or --std is for. By default 0.")
+    ] = None,
+    large: Annotated[
+        float | None,
+        typer.Option(
+            help="The large sum that --relative is for. By default the second-largest of the sizes, or "
+            "100 times the error of small sums."
+        ),
     ] = None,
     rare: Annotated[
         float | None,
-        typer.Option(help="The largest ratio of the 99.9 % to the 95 % error of the results. By default 20."),
+        typer.Option(help="The largest ratio of the 99.9 % to the 95 % error of the results. By default 5."),
     ] = None,
-    unit: Annotated[str, typer.Option(help="The unit that results are rounded to, for the plan.")] = "1",
+    unit: Annotated[str | None, typer.Option(help="The unit that results are rounded to, for the plan.")] = None,
     chart: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the losses by record size: a .png, .svg or .html file.")
     ] = None,
@@ -77,36 +104,59 @@ def advise(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Recommend a mechanism with all its parameters, from record sizes and a wanted accuracy, or wanted losses."""
+    """Recommend a mechanism with all its parameters, from record sizes and limits on errors and losses."""
     import slowscale as ss
-    from slowscale.advice.advising import RARE_RATIO
+    from slowscale.core.errors import ParameterError
 
-    sizes = _parse_named(records, "--records", "median=268689,largest=39e9")
-    wanted = None if losses is None else _parse_named(losses, "--losses", "median=0.25,largest=50")
+    if (columns is None) == (records is None):
+        problem = "is missing" if records is None else "is in the file for several columns"
+        remedy = "give --records, or a file with several columns" if records is None else "give only one of the two"
+        raise ParameterError("--records", problem, code="missing" if records is None else "conflict", remedy=remedy)
+    asked: dict[str, Any] = {
+        "interval": interval, "std": std, "relative": relative, "times": times, "level": level, "at": at,
+        "large": large, "rare": rare, "unit": unit,
+        "presence": None if presence is None else _parse_named(presence, "--presence", "median=0.25,largest=50"),
+        "bands": None if bands is None else _parse_named(bands, "--bands", "largest=1"),
+    }  # fmt: skip
+    asked = {name: value for name, value in asked.items() if value is not None}
     for path, ending in ((chart, ""), (plan, ".toml")):
         if path is not None:
             writable_path(path, ending, overwrite)
     with options_of(advise):
-        advice = ss.advise(
-            sizes,
-            interval=interval,
-            std=std,
-            relative=relative,
-            losses=wanted,
-            level=level,
-            at=at,
-            rare=RARE_RATIO if rare is None else rare,
-            unit=unit,
-        )
+        if columns is not None:
+            found = ss.advise_columns(_read_columns(columns), **asked)
+            if chart is not None:
+                raise ParameterError("--chart", "is for one column", code="conflict", remedy="remove it")
+            if plan is not None:
+                _say_planned(found.plan(plan, data, overwrite))
+            print_json(found.to_dict()) if as_json else echo(str(found))
+            return
+        assert records is not None
+        advice = ss.advise(_parse_named(records, "--records", "median=268689,largest=39e9"), **asked)
     if chart is not None:
         echo(f"wrote {advice.chart().save(chart, overwrite)}", err=True)
     if plan is not None:
-        written = advice.plan(plan, data, column, overwrite)
-        echo(f"wrote {written}: edit it, then `slowscale check {written}`", err=True)
-    if as_json:
-        print_json(advice.to_dict())
-        return
-    echo(f"{advice}\n\nTight losses of the recommended mechanism, on a logarithmic scale:\n{advice.bars()}")
+        _say_planned(advice.plan(plan, data, column, overwrite))
+    print_json(advice.to_dict()) if as_json else echo(str(advice))
+
+
+def _say_planned(written: Path) -> None:
+    echo(f"wrote {written}: edit it, then `slowscale check {written}`", err=True)
+
+
+def _read_columns(path: Path) -> dict[str, Any]:
+    """Return the tables of a file with one table per column."""
+    import tomllib
+
+    from slowscale.core.errors import ParameterError
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror}"
+        raise ParameterError(str(path), problem, code="unreadable", remedy="check the path") from None
+    except ValueError as error:
+        raise ParameterError(str(path), f"is not TOML: {error}", code="syntax") from None
 
 
 def _parse_named(text: str, option: str, example: str) -> dict[str, float]:

@@ -136,26 +136,22 @@ def starting_plan(
     return TEMPLATE.replace(DATA_TABLE, "\n".join(lines), 1)
 
 
-def write_advised_plan(path: Path, advice: "Advice", data: str | None, column: str, overwrite: bool = False) -> Path:
-    """Write a plan with the mechanism that was advised, and return its path; see `Advice.plan`.
+def write_advised_plan(path: Path, advised: "Mapping[str, Advice]", data: str | None, overwrite: bool = False) -> Path:
+    """Write a plan with the mechanisms that were advised, by column, and return its path; see `Advice.plan`.
 
-    The plan can be read as it is. It publishes the total over all records, until public cells are chosen in it.
+    The plan can be read as it is. It publishes the totals over all records, until public cells are chosen in it.
     """
     target = check_output_path(path, ".toml", overwrite)
     place, has_password = "records.parquet" if data is None else os.path.relpath(data, target.parent), False
     if data is not None and "://" in data:
         place, has_password = plan_address(data, target.parent)
     known = _guessed(data) if data is not None and os.path.exists(data) else None
-    mechanism = advice.best
-    given = {name: value for name, value in mechanism.to_dict().items() if name != "type"}
-    for name, table in tables(type(mechanism)).items():  # plans give a promise by its points
-        given[table.name] = given.pop(name)["points"]
-    unit = as_unit(advice.unit)
+    reasons = [
+        f"{column}: {advice.reason}" if len(advised) > 1 else advice.reason for column, advice in advised.items()
+    ]
     lines = [
         "# A plan for slowscale: what to publish, from which records, with which protection.",
-        *textwrap.wrap(advice.reason, 110, initial_indent="# ", subsequent_indent="# "),
-        "#",
-        *textwrap.wrap(PROVENANCE, 110, initial_indent="# ", subsequent_indent="# "),
+        *(line for text in (*reasons, "", PROVENANCE) for line in _comment(text)),
         "",
         "[data]",
         *_source_lines(place, has_password),
@@ -163,7 +159,7 @@ def write_advised_plan(path: Path, advice: "Advice", data: str | None, column: s
         "",
         "[ledger]",
         _with_comment('path = "plan.ledger"', "records the cost of every release; created if it does not exist"),
-        *_cap_lines(mechanism.kind, given),
+        *_cap_lines(advised),
         "",
         "[release]",
         _with_comment('# period = "2024"', "the period that the release is about"),
@@ -172,12 +168,8 @@ def write_advised_plan(path: Path, advice: "Advice", data: str | None, column: s
         "# To publish sums by cell, choose the public cells:",
         '# keys = { file = "cells.csv", by = ["county"] }',
         "",
-        f"[tables.total.sums.{toml_key(column)}]",
-        f"mechanism = {toml_value(mechanism.kind)}",
-        *(f"{name} = {toml_value(value)}" for name, value in given.items()),
-        f"unit = {toml_value(unit.numerator if unit.denominator == 1 else str(advice.unit))}",
-        "",
-        *_report_lines(advice.records),
+        *(line for column, advice in advised.items() for line in _sum_lines(column, advice)),
+        *_report_lines({column: advice.records for column, advice in advised.items()}),
         "",
         TEMPLATE[TEMPLATE.index("[output]") :],
     ]
@@ -185,34 +177,65 @@ def write_advised_plan(path: Path, advice: "Advice", data: str | None, column: s
     return write_files({target: lambda file: file.write_text(text, encoding="utf-8")}, overwrite=overwrite)
 
 
-def _cap_lines(kind: str, given: Mapping[str, object]) -> Iterator[str]:
-    """Yield caps as comments: as much as ten releases with the mechanism cost, and a loss by counts and quantiles."""
-    yield from textwrap.wrap(CAPS, 110, initial_indent="# ", subsequent_indent="# ")
-    yield _with_comment('# [ledger.caps."*"]', "through each column of the data without another cap")
-    yield f"# mechanism = {toml_value(kind)}"
-    yield from (f"# {name} = {toml_value(value)}" for name, value in given.items())
-    yield _with_comment("# times = 10", "as much as ten such releases cost")
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(text, 110, initial_indent="# ", subsequent_indent="# ") or ["#"]
+
+
+def _mechanism_lines(advice: "Advice") -> list[str]:
+    """Return the fields of the recommended mechanism."""
+    mechanism = advice.best
+    given = {name: value for name, value in mechanism.to_dict().items() if name != "type"}
+    for name, table in tables(type(mechanism)).items():  # plans give a promise by its points
+        given[table.name] = given.pop(name)["points"]
+    return [f"{name} = {toml_value(value)}" for name, value in {"mechanism": mechanism.kind, **given}.items()]
+
+
+def _sum_lines(column: str, advice: "Advice") -> Iterator[str]:
+    """Yield the fields of a column's sums."""
+    unit = as_unit(advice.unit)
+    yield f"[tables.total.sums.{toml_key(column)}]"
+    yield from _mechanism_lines(advice)
+    yield f"unit = {toml_value(unit.numerator if unit.denominator == 1 else str(advice.unit))}"
+    yield ""
+
+
+def _cap_lines(advised: "Mapping[str, Advice]") -> Iterator[str]:
+    """Yield caps as comments: as much as ten releases with the mechanisms cost, and a loss by counts and quantiles."""
+    yield from _comment(CAPS)
+    for column, advice in advised.items():
+        if len(advised) == 1:
+            yield _with_comment('# [ledger.caps."*"]', "through each column of the data without another cap")
+        else:
+            yield f"# [ledger.caps.{toml_key(column)}]"
+        yield from (f"# {line}" for line in _mechanism_lines(advice))
+        yield _with_comment("# times = 10", "as much as ten such releases cost")
     yield _with_comment("# [ledger.caps.count]", "through counts and private quantiles together")
     yield '# mechanism = "gaussian"'
     yield _with_comment("# sigma = 5", "a loss of 1/(2·5²) = 0.02 for every record")
 
 
-def _report_lines(records: Mapping[str, float]) -> Iterator[str]:
+def _report_lines(records: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     """Yield the table of the report's sizes: as a comment to be completed if no name says which record is the largest.
 
     A report must show what the largest record loses. Which one that is, only the curator can say: the largest of some
-    quantiles is not the largest record.
+    quantiles is not the largest record. Of several columns, the names are shown that have a size in each of them.
     """
     source = _with_comment("# Source of the sizes:", "fill in: a publication, an assumption, or private quantiles")
-    sizes = [f"  {toml_value({'name': name, 'size': size})}," for name, size in report_sizes(records).items()]
-    if names_the_largest(records):
+    named = {column: report_sizes(sizes) for column, sizes in records.items()}
+    first = next(iter(named.values()))
+    common = [name for name in first if all(name in sizes for sizes in named.values())]
+    written = {"size": first} if len(named) == 1 else named
+    rows = ({"name": name} | {column: sizes[name] for column, sizes in written.items()} for name in common)
+    sizes = [f"  {toml_value(row)}," for row in rows]
+    if common and all(names_the_largest({name: one[name] for name in common}) for one in named.values()):
         yield from ("[report]", source, "sizes = [", *sizes, "]")
         return
     yield source
     yield "# No size was named the largest, so the report shows powers of ten. To show these sizes, add the size of"
     yield "# the largest record that may occur, by public knowledge or assumption, and remove the # from these lines."
     yield from ("# [report]", "# sizes = [", *(f"# {line}" for line in sizes))
-    yield '#   { name = "largest record", size = … },'
+    columns = "size = …" if len(named) == 1 else ", ".join(f"{toml_key(column)} = …" for column in named)
+    yield f'#   {{ name = "largest record", {columns} }},'
     yield "# ]"
 
 

@@ -65,7 +65,7 @@ def test_the_format_of_a_file(csv, subject, kind, tmp_path):
         (lambda: ss.advise({"a": "1"}, interval=10), "records['a']", ss.ParameterTypeError),
         (lambda: ss.advise({"a": 1}, interval=1e308), "interval", ss.ParameterError),
         (lambda: ss.advise({"a": 1}, std=1e308), "std", ss.ParameterError),
-        (lambda: ss.advise({"a": 1}, relative=1e300, at=1e300), "relative", ss.ParameterError),
+        (lambda: ss.advise({"a": 1}, relative=1e300, large=1e300), "relative", ss.ParameterError),
     ],
 )
 def test_wrong_arguments(action, subject, kind):

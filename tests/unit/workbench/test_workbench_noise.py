@@ -8,6 +8,8 @@ import tomllib
 import pytest
 from helpers.workbench_client import problem_of, workbench_in
 
+from slowscale.advice import Candidate
+from slowscale.advice.advising import RARE_RATIO
 from slowscale.mechanisms import ArsinhNormal
 from slowscale.workbench.pages import noise
 
@@ -53,22 +55,19 @@ def sent(client, column, **changes):
 def quick(monkeypatch):
     """Advice without a search: these tests are about what is written."""
 
-    class Row:
-        name, mechanism, tight, typical, common, rare, efficient = (
-            "a",
-            ArsinhNormal(scale=8, shape=1.6),
-            (1.0,),
-            1.0,
-            2.0,
-            3.0,
-            True,
-        )
+    row = Candidate(ArsinhNormal(scale=8, shape=1.6), (1.0,), (1.0,), (0.5,), 1.0, 2.0, 3.0, 1.5, 0.01)
 
     class Advice:
-        def __init__(self, records):
-            self.records, self.table, self.reason = records, [Row], "because"
+        table, front, meanings, reason = [row], (), {}, "because"
 
-    monkeypatch.setattr(noise, "advise", lambda sizes, interval, at: Advice(dict(sizes)))
+        def __init__(self, records):
+            self.records = records
+
+    def advise(sizes, bands, interval, rare, **others):
+        assert rare == RARE_RATIO
+        return Advice(dict(sizes))
+
+    monkeypatch.setattr(noise, "advise", advise)
     monkeypatch.setattr(noise, "_loss_lines", lambda mechanisms, sizes: {})
 
 

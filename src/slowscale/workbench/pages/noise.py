@@ -18,8 +18,10 @@ from starlette.routing import Route
 
 from slowscale.accounting.record import COUNT
 from slowscale.accounting.sizes import LARGEST_SIZE, names_the_largest
-from slowscale.advice import advise
-from slowscale.advice.shapes import COMMON, RARE, TYPICAL, Accuracy, Shape, half_width
+from slowscale.advice import Advice, Candidate, advise
+from slowscale.advice.advising import RARE_RATIO
+from slowscale.advice.answers import relative_error
+from slowscale.advice.shapes import COMMON, RARE, TYPICAL, Shape, half_widths
 from slowscale.core.errors import NOT_GIVEN, ParameterError, SlowscaleError
 from slowscale.core.numbers import format_number
 from slowscale.core.parameters import tables
@@ -39,6 +41,14 @@ EXAMPLE_NAMES = ("smallest", "median", "p90", "largest")
 # The sliders start with these until sizes and an accuracy are given.
 USUAL_SIZES = {"1": 1.0, "100": 100.0, "10,000": 1e4, "1,000,000": 1e6}
 USUAL_HALF_WIDTH = 100.0
+# The fields of the wanted accuracy and protection, with their names in errors. Only the first one must be given.
+WISHES = {
+    "interval": "the wanted half-width",
+    "hidden": "the largest loss of the largest value",
+    "relative": "the wanted error of large sums",
+    "large": "the large sum",
+    "rare": "the ratio of rare errors",
+}
 NO_PREVIEW = {"mechanism": "", "half": "", "words": ""}  # of a position that cannot be shown
 
 
@@ -156,10 +166,11 @@ async def _page(request: Request, workbench: Workbench, column: str, status: int
     meanings: list[dict[str, str]] = []
     if column and "advice" not in more:
         chosen, meanings = await run_in_threadpool(_chosen, draft, columns[column][0], sizes)
-    context: dict[str, Any] = {"advice": None, "errors": {}, "interval": "", "at": "", "typed": None, **more}
+    context: dict[str, Any] = {"advice": None, "errors": {}, **dict.fromkeys(WISHES, ""), "typed": None, **more}
+    context["rare"] = context["rare"] or _digits(RARE_RATIO)
     half = context.pop("half", None) or USUAL_HALF_WIDTH
     if isinstance(chosen, AdditiveMechanism):
-        half = half_width(chosen, LEVEL, None)
+        (half,) = half_widths(chosen, LEVEL, (0.0,))
         context["interval"] = context["interval"] or _digits(float(f"{half:.6g}"))
     named = context.pop("named", None) or sizes or USUAL_SIZES
     sliders = {"sizes": json.dumps(named), "half": repr(half), "position": str(_position(chosen)), "accuracy": "0"}
@@ -172,7 +183,7 @@ async def _page(request: Request, workbench: Workbench, column: str, status: int
     return workbench.page(
         request, "noise.html", status, draft=draft, columns=list(columns), column=column, rows=rows, chosen=chosen,
         examples=EXAMPLE_NAMES, meanings=meanings, positions=len(SLIDER_SHAPES), counted=is_single(draft, column),
-        sliders=sliders, **context,
+        sliders=sliders, wishes={field: context[field] for field in WISHES}, **context,
     )  # fmt: skip
 
 
@@ -266,17 +277,17 @@ async def recommend(request: Request) -> Response:
     workbench, form = workbench_of(request), await request.form()
     column = checked_column(workbench.draft, forms.text(form, "column"))
     typed = _typed(form)
-    kept: dict[str, Any] = {"typed": typed, "interval": forms.text(form, "interval"), "at": forms.text(form, "at")}
+    kept: dict[str, Any] = {"typed": typed, **{field: forms.text(form, field) for field in WISHES}}
     try:
         sizes = _sizes(form, is_single(workbench.draft, column))
-        interval = forms.number(form, "interval", "the wanted half-width")
+        wishes = {field: forms.number(form, field, name) for field, name in WISHES.items()}
+        interval = wishes["interval"]
         if interval is None:
             raise forms.FieldError(
                 "the wanted accuracy", "is missing", code="missing", path=("interval",),
                 remedy="give the half-width of the 95 % interval of a published number",
             )  # fmt: skip
-        at = forms.number(form, "at", "the typical sum")
-        advice = await run_in_threadpool(advise, sizes, interval=interval, at=at)
+        advice = await run_in_threadpool(_advised, sizes, wishes)
     except forms.FieldError as error:
         return await _page(request, workbench, column, 400, errors={error.field: str(error)}, **kept)
     except ParameterError as error:
@@ -284,16 +295,7 @@ async def recommend(request: Request) -> Response:
     before = {row.name: row.was for row in typed if row.was}
     draft = with_sizes(workbench.draft, column, sizes, before)
     draft.save(forms.text(form, "version"))
-    candidates = [
-        {
-            "name": row.name,
-            "value": json.dumps(row.mechanism.to_dict()),
-            "losses": [format_number(loss) for loss in row.tight],
-            "errors": [format_number(error) for error in (row.typical, row.common, row.rare)],
-        }
-        for row in advice.table
-        if row.efficient
-    ]
+    candidates = [_shown(row) for row in advice.table if row.efficient]
     shown = {row.name: row.mechanism for row in advice.table if row.efficient}
 
     def compare() -> Markup | None:
@@ -308,11 +310,46 @@ async def recommend(request: Request) -> Response:
         draft=draft,
         advice=advice,
         candidates=candidates,
+        front=[_shown(row) for row in await run_in_threadpool(lambda: advice.front)],
+        compared=await run_in_threadpool(_compared, advice),
         chart=await run_in_threadpool(compare),
         named=dict(advice.records),
         half=interval,
         **kept,
     )
+
+
+def _advised(sizes: dict[str, float], wishes: Mapping[str, float | None]) -> Advice:
+    """Return the advice for the sizes and the numbers of the form."""
+    given: dict[str, Any] = {field: value for field, value in wishes.items() if value is not None}
+    hidden = given.pop("hidden", None)
+    bands = None if hidden is None else {max(sizes, key=lambda name: sizes[name]): hidden}
+    if "relative" in given:
+        given["relative"] /= 100
+    return advise(sizes, bands=bands, **given)
+
+
+def _shown(row: Candidate) -> dict[str, Any]:
+    """Return a candidate as text."""
+    return {
+        "name": row.name,
+        "value": json.dumps(row.mechanism.to_dict()),
+        "losses": [format_number(loss) for loss in row.tight],
+        "hidden": format_number(row.bands[-1]),
+        "errors": [format_number(error) for error in (row.typical, row.common, row.rare)],
+        "large": relative_error(row.large),
+    }
+
+
+def _compared(advice: Advice) -> list[dict[str, Any]]:
+    """Return what an attacker can do against the recommended noise and Gaussian noise of the same accuracy, as text."""
+    return [
+        {
+            "name": name,
+            "cells": [f"{one.texts['detected']} / {one.texts['recognised']}" for one in found.values()],
+        }
+        for name, found in advice.meanings.items()
+    ]
 
 
 def _loss_lines(mechanisms: dict[str, Mechanism], sizes: list[float]) -> dict[str, list[tuple[float, float]]]:
@@ -437,10 +474,9 @@ def at_position(sizes: dict[str, float], half: float, position: int) -> dict[str
     if not 0 <= position < len(SLIDER_SHAPES):
         raise ParameterError("the position", allowed=f"from 0 to {len(SLIDER_SHAPES) - 1}", given=position)
     shape = Shape(ArsinhNormal, (("shape", SLIDER_SHAPES[position]),))
-    accuracy = Accuracy(LEVEL, None, np.inf)
-    mechanism = accuracy.scaled(shape, half)
     unit = shape.unit
     assert unit is not None
+    mechanism = ArsinhNormal.calibrate(interval=half, level=LEVEL, shape=SLIDER_SHAPES[position])
     at = charts.sizes_for(list(sizes.values()))
     losses = unit.losses(at / mechanism.sigma)
     named = unit.losses(np.array(list(sizes.values())) / mechanism.sigma)
