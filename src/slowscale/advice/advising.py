@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.accounting.bands import BAND, check_band
 from slowscale.accounting.sizes import RecordSize, check_largest, names_the_largest
 from slowscale.advice.answers import Advice, Candidate, ColumnAdvice, relative_error
 from slowscale.advice.searching import (
@@ -42,6 +41,7 @@ from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.mechanisms.calibration import LEVEL
 from slowscale.mechanisms.grid import as_unit
+from slowscale.policy.bounded import BAND, check_band
 
 LARGEST_ERROR = 1e150
 LARGE_SUM = 100.0  # a large sum is at least this many times the wanted error of small sums
