@@ -13,7 +13,7 @@ import stat
 import sys
 import tomllib
 import warnings
-from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -49,7 +49,17 @@ BRIEF, PUBLIC, WHOLE = 0, 1, 2
 
 # Commands that are not about the records of a release, and methods that others of the grid call.
 ELSEWHERE = {"advise", "calibrate", "compare", "demo", "init", "schema", "serve", "study"}
-ELSEWHERE |= {"attempt", "charge", "check_dataset", "of", "ready", "set_cap", "with_facts"}
+ELSEWHERE |= {
+    "attempt",
+    "charge",
+    "check_dataset",
+    "of",
+    "ready",
+    "set_cap",
+    "set_largest",
+    "set-largest",
+    "with_facts",
+}
 
 
 def offered():
@@ -341,6 +351,10 @@ class _Run:
             assert repr(one).startswith("CONFIDENTIAL")
 
     def _look_back(self, session, found):
+        open_cells = session.dominance(found)
+        assert repr(open_cells)
+        with suppress(ss.ParameterError):  # no band can be stated
+            assert found.band_policy().band == session.spent.band_policy().band == 1.1
         losses = session.losses(found)
         self.outcome.confidential["losses"] = {
             "persons": losses.records,

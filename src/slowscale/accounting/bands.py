@@ -157,7 +157,10 @@ def band_policy(policy: RecordPolicy, uses: Iterable[Use], band: Band) -> Record
     """
     if policy.parallel:
         raise _no_band(policy.columns[0] if policy.columns else None, "is released in parts that were put together")
-    pairs = zip(policy.terms, uses, strict=True)
+    known = tuple(uses)
+    if len(known) != len(policy.terms):
+        raise _no_band(policy.columns[0] if policy.columns else None, "has terms that the facts do not describe")
+    pairs = zip(policy.terms, known, strict=True)
     found = tuple((term[0], losses) for term, use in pairs if (losses := use.within(term, band)) is not None)
     zero = (None, BandPolicy(ConstantPolicy(0.0, policy.notion), band.times))
     return RecordPolicy(found or (zero,), band=band.times)

@@ -191,7 +191,7 @@ class Charge:
             object.__setattr__(self, "mechanisms", tuple(mechanism for mechanism, _ in known))
             if not self.uses:
                 object.__setattr__(self, "uses", tuple(use for _, use in known))
-        if not self.uses:
+        if len(self.uses) != len(self.policy.terms):
             object.__setattr__(self, "uses", tuple(self._unknown_use(name) for name, _ in self.policy.terms))
 
     @staticmethod
