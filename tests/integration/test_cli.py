@@ -632,7 +632,7 @@ def test_a_cap_of_a_ledger_that_does_not_exist_yet(folder):
         words = run(*command, folder=folder, code=4).stderr
         assert "by this release alone" in words
         assert "would still fit, with a standard deviation of" in words
-        assert "or raise the cap in [ledger.caps] of the plan: the ledger does not exist yet" in words
+        assert "or raise the cap in [ledger] of the plan: the ledger does not exist yet" in words
 
 
 def test_a_largest_value_is_set_and_shown(tmp_path):
@@ -813,7 +813,7 @@ def test_check_prints_the_losses_of_the_stated_sizes(dollars):
     attacker = ss.attacker([polylog, root, count], [12, 4e5, 1])
     detected, guessed = attacker.power(0.05), attacker.posterior(0.5).correct
     texts = (at_most(total), "none", share(guessed), share(detected), at_most(attacker.epsilon(1e-6)))
-    assert re.search(rf"\n  median firm +{' +'.join(map(re.escape, texts))}\n", words)
+    assert re.search(rf"\n  median firm +{' +'.join(map(re.escape, texts))} ", words)
     assert "e+" not in words
     assert "not from the records" not in words
     found = json.loads(run("check", "plan.toml", "--json", folder=dollars).stdout)["sizes"]
