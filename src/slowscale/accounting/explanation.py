@@ -40,7 +40,7 @@ from slowscale.core.parameters import Array, as_number
 from slowscale.mechanisms import AdditiveMechanism, Gaussian, Mechanism
 from slowscale.mechanisms.transformation import TransformationMechanism
 from slowscale.policy import Policy
-from slowscale.policy.bounded import BAND
+from slowscale.policy.bounded import BAND, BoundedPolicy
 from slowscale.policy.families import TransformationPolicy
 
 
@@ -185,7 +185,11 @@ class Loss:
         if policy.moves or policy.by_rank or not policy.policy._band_rises:
             return found
         known = isinstance(mechanism, AdditiveMechanism | TransformationMechanism) and math.isfinite(value)
-        least, most = max(value - policy.grain, 0.0), policy.times * value
+        least, most = value, policy.times * value
+        if policy.grain:  # truncation may lower the smaller one of two values
+            ends = [(value, most), (value / policy.times, value)]
+            lowered = [(max(low - policy.grain, 0.0), high) for low, high in ends]
+            least, most = max(lowered, key=lambda two: BoundedPolicy(policy.policy)(*two))
         return replace(found, mechanism=mechanism, influence=least, other=most) if known else found
 
     def repeated(self, times: int) -> "Loss":

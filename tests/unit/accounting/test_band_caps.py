@@ -11,6 +11,7 @@ import slowscale as ss
 from slowscale.accounting.account import Account
 from slowscale.accounting.bands import Band, Use
 from slowscale.accounting.charge import Charge
+from slowscale.accounting.explanation import Loss, explain
 from slowscale.core.errors import ParameterError
 from slowscale.policy import ConstantPolicy
 from slowscale.policy.bounded import BandPolicy
@@ -405,3 +406,16 @@ def test_the_factor_of_a_ledger_is_that_of_its_totals(tmp_path):
         assert "100 % larger or smaller" in session.spent.describe()
         described = release.band_policy().to_dict()
         assert ss.RecordPolicy.from_dict(described) == release.band_policy()
+
+
+@pytest.mark.parametrize("size", [0.4, 0.95, 1.0, 1.05, 3.0])
+def test_the_guess_beside_a_band_covers_truncated_values(size):
+    """Values are truncated to whole grains of 1: 0.95 and 1.0 are as far apart as 0 and 1."""
+    root = ss.Root(k=4, sigma=0.2)
+    use, band = Use("x", decided_by=(), grain=1.0), Band.of(1.1, ["x"], [])
+    stated = explain([Loss.between(("x", root.policy), None, root, use, size, band)]).guessed
+    others = size * np.geomspace(1 / 1.1, 1.1, 201)
+    truth = max(
+        ss.attacker(root, values=(math.floor(size), math.floor(other))).posterior(0.5).correct for other in others
+    )
+    assert stated >= truth - 1e-12
