@@ -83,7 +83,7 @@ BAD = [
         lambda: ss.Root(k=2, sigma=1, noise="cauchy"),
         "noise must be 'gaussian' or 'laplace', or additive noise",
     ),
-    (lambda: ss.Log(sigma=1, noise="laplace", estimator="mean"), "the logarithm has no such estimator"),
+    (lambda: ss.Log(sigma=1, noise="laplace", estimator="mean"), "log has no such estimator"),
     (lambda: ss.Root(k="4", sigma=1), "k must be a finite number >= 1, got '4' of type str"),
     (lambda: ss.Root(k=2, sigma=1, a=-1), "a must be a finite number >= 0, got -1"),
     (lambda: ss.Root(k=2, sigma=1, estimator="mode"), 'estimator must be "mean" or "median", got \'mode\''),
