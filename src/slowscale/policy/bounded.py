@@ -55,7 +55,7 @@ class BoundedPolicy:
     >>> from slowscale.policy import RootPolicy
     >>> P = BoundedPolicy(RootPolicy(k=2, sigma=0.5, a=1), add=10)
     >>> round(P(100), 4), round(BoundedPolicy(RootPolicy(k=2, sigma=0.5, a=1), add=10, loose=True)(100), 4)
-    (0.4714, 20.0)
+    (0.472, 20.0)
     >>> print(P)
     ((r + 1)^(1/2) − (r + 10 + 1)^(1/2))² / (2·0.5²)
     """

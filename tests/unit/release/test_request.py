@@ -179,12 +179,13 @@ def test_a_preview_touches_no_record_and_charges_nothing(tmp_path, monkeypatch):
     assert preview.spent.releases == 0
     assert [column.name for column in preview.columns] == ["x", "count"]
     lines = str(preview).splitlines()
-    assert len(lines) == 8  # the policy, three lines of losses, the table, its two columns and the caps
+    assert len(lines) == 9  # the policy, four lines of losses, the table, its two columns and the caps
     assert lines[0] == "Loss per record (PRzCDP): x / (2·1²) + 0.125"
-    assert lines[4] == "table: 2 rows by g, drawn"
-    assert lines[5].startswith("  x: standard error 2.5 for a sum of 1, ")
-    assert lines[6] == "  count: standard error 2.02, 95 % interval ± 4"
-    assert lines[7] == "Within all caps."
+    assert lines[4].startswith("  its value, 10 % more or less ")
+    assert lines[5] == "table: 2 rows by g, drawn"
+    assert lines[6].startswith("  x: standard error 2.5 for a sum of 1, ")
+    assert lines[7] == "  count: standard error 2.02, 95 % interval ± 4"
+    assert lines[8] == "Within all caps."
     refused = session.preview(replace(SUMS, columns={"x": ss.Root(k=2, sigma=0.5)}))
     assert isinstance(refused.refusal, ss.CapError)
     with pytest.raises(FrozenInstanceError):
