@@ -213,8 +213,9 @@ class Account:
         self._check_largest(charge)
         after: dict[Currency, Totals] = {}
         refusals: list[CapError] = []
+        before = self._currencies()
         for currency in self._currencies(charge):
-            grown = bool(self.charges) and currency not in self._currencies()
+            grown = bool(self.charges) and currency not in before
             self._check_moved(charge, currency)
             after[currency] = _add_charges(self._current_totals(currency), [charge], currency)
             for column in _columns_of(currency.policy(charge)):
@@ -254,7 +255,7 @@ class Account:
             named = {folded(name) for name in self.band_caps}
             if ANY in named:
                 named |= set(summed_or_ranked(uses))
-            found.append(Currency(Band.of(self.band, named - {ANY, COUNT}, uses)))
+            found.append(Currency(Band.of(self.band, uses, named - {ANY, COUNT})))
         return found
 
     def _check_moved(self, charge: Charge, currency: Currency) -> None:

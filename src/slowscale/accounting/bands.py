@@ -111,8 +111,10 @@ class Band:
     columns: frozenset[Changed]
 
     @staticmethod
-    def of(times: float, columns: Iterable[str], uses: Iterable[Use]) -> "Band":
-        """Return the band of some columns, which enter releases in these ways."""
+    def of(times: float, uses: Iterable[Use], columns: Iterable[str] | None = None) -> "Band":
+        """Return the band of some columns, which enter releases in these ways; by default all that do."""
+        uses = tuple(uses)
+        columns = summed_or_ranked(uses) if columns is None else columns
         found = {name: Changed(name, frozenset({name}), True) for name in map(folded, columns)}
         for use in uses:
             if (known := found.get(use.column)) is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.accounting.bands import Band, Use, band_policy, summed_or_ranked
+from slowscale.accounting.bands import Band, Use, band_policy
 from slowscale.accounting.explanation import Explanation, Loss, as_lines, at_most, explain, worst
 from slowscale.accounting.largest import Value, check_largest, exact, in_words, value_of
 from slowscale.accounting.record import ANY, COUNT, Parallel, RecordPolicy, Term, folded, read_if_any, read_policies
@@ -242,7 +242,7 @@ class Charge:
             The band, or its factor, above 1: all released values may then change.
         """
         if not isinstance(band, Band):
-            band = Band.of(band, summed_or_ranked(self.uses), self.uses)
+            band = Band.of(band, self.uses)
         return band_policy(self.policy, self.uses, band)
 
     @property
@@ -361,7 +361,7 @@ class Spent(RecordPolicy):
 
     def _band(self, times: float | None) -> Band:
         uses = [use for charge in self.charges for use in charge.uses]
-        return Band.of(self.times if times is None else times, summed_or_ranked(uses), uses)
+        return Band.of(self.times if times is None else times, uses)
 
     def entity(self, cells: Sequence[Record]) -> float:
         """Return the loss of an entity through one release; several releases may have different cells."""

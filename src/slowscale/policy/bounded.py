@@ -27,6 +27,7 @@ from slowscale.core.parameters import (
 )
 from slowscale.core.typing import ArrayLike, Scalar
 from slowscale.policy import Policy
+from slowscale.policy.combination import DelegatingPolicy
 from slowscale.policy.tree import (
     INFLUENCE,
     Absolute,
@@ -165,7 +166,7 @@ def check_band(times: Any, argument: str = "band") -> float:
 
 
 @dataclass(frozen=True)
-class BandPolicy(Policy):
+class BandPolicy(DelegatingPolicy):
     """The largest loss between a record's value r and any value within a factor: from r/times to times·r.
 
     The loss between two values grows with their distance, so that it is largest at an end of the band. A count does not
@@ -204,21 +205,6 @@ class BandPolicy(Policy):
             raise ParameterTypeError("policy", allowed="the policy of a mechanism", given=self.policy)
         check_flag("moves", self.moves)
         check_flag("loose", self.loose)
-
-    @property
-    def notion(self) -> str:
-        """The privacy notion of the losses."""
-        return self.policy.notion
-
-    @property
-    def constant(self) -> bool:
-        """Whether every record has the same loss: if the policy is constant."""
-        return self.policy.constant
-
-    @property
-    def by_rank(self) -> bool:
-        """Whether the policy is that of quantiles."""
-        return self.policy.by_rank
 
     @property
     def upper(self) -> Policy | None:

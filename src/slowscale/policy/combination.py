@@ -61,8 +61,29 @@ class TanhPolicy(Policy):
         return min(super()._group_anywhere(values), float(tanh_bound(pure)[0]))
 
 
+class DelegatingPolicy(Policy):
+    """A policy that is made from one other policy, of the same notion."""
+
+    policy: Policy
+
+    @property
+    def notion(self) -> str:
+        """The privacy notion of the losses."""
+        return self.policy.notion
+
+    @property
+    def constant(self) -> bool:
+        """Whether every record has the same loss: if the other policy is constant."""
+        return self.policy.constant
+
+    @property
+    def by_rank(self) -> bool:
+        """Whether the loss is that of quantiles: if that of the other policy is."""
+        return self.policy.by_rank
+
+
 @dataclass(frozen=True)
-class TimesPolicy(Policy):
+class TimesPolicy(DelegatingPolicy):
     """The policy of `count` releases by the same mechanism."""
 
     kind = "times"
@@ -73,21 +94,6 @@ class TimesPolicy(Policy):
     def _check(self) -> None:
         if not isinstance(self.policy, Policy):
             raise ParameterTypeError("policy", allowed="a policy", given=self.policy)
-
-    @property
-    def notion(self) -> str:
-        """The privacy notion of the losses."""
-        return self.policy.notion
-
-    @property
-    def constant(self) -> bool:
-        """Whether every record has the same loss: if the repeated policy is constant."""
-        return self.policy.constant
-
-    @property
-    def by_rank(self) -> bool:
-        """Whether the loss also protects the record's value: if that of the repeated policy does."""
-        return self.policy.by_rank
 
     @property
     def _band_rises(self) -> bool:  # type: ignore[override]

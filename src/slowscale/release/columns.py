@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slowscale.accounting import Explanation, Loss, RecordPolicy, explain
-from slowscale.accounting.bands import Band, Use, summed_or_ranked
+from slowscale.accounting.bands import Band, Use
 from slowscale.accounting.charge import read_mechanism
 from slowscale.accounting.largest import Value, value_of
 from slowscale.accounting.record import ANY, folded
@@ -301,7 +301,7 @@ def explain_columns(columns: Sequence[ColumnPolicy], size: RecordSize, times: fl
     """
     found = [loss for column in columns if (loss := column.at(size)) is not None]
     uses = [column.use for column in columns if column.use is not None]
-    band = Band.of(times, summed_or_ranked(uses), uses)
+    band = Band.of(times, uses)
     values = [column.between(size, band) for column in columns]
     return explain(found, values) if len(found) == len(columns) else None
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from slowscale.accounting import RecordPolicy
-from slowscale.accounting.bands import Band, band_policy, summed_or_ranked
+from slowscale.accounting.bands import Band, band_policy
 from slowscale.accounting.record import read_policies
 from slowscale.core.errors import EngineError, ParameterError, ParameterTypeError, Place, Shown, SlowscaleError
 from slowscale.core.files import Writers, ensure_dir, write_files
@@ -265,7 +265,7 @@ class Release:
             or the values of an entity decide its cells.
         """
         uses = self.facts.uses
-        band = Band.of(self.facts.band if times is None else times, summed_or_ranked(uses), uses)
+        band = Band.of(self.facts.band if times is None else times, uses)
         return band_policy(self.policy, uses, band)
 
     def entity(self, cells: Mapping[str, Sequence[Record]]) -> float:

@@ -255,7 +255,7 @@ def test_a_charge_without_facts_is_counted_as_one_that_moves():
     gaussian = ss.Gaussian(sigma=100).policy
     with pytest.raises(ss.CapError):
         account.charge(Charge(ss.RecordPolicy((("x", gaussian),))))
-    assert Use("x").within(("x", gaussian), Band.of(1.1, ["x"], [])).moves
+    assert Use("x").within(("x", gaussian), Band.of(1.1, [], ["x"])).moves
     assert account.charges == []
 
 
@@ -412,7 +412,7 @@ def test_the_factor_of_a_ledger_is_that_of_its_totals(tmp_path):
 def test_the_guess_beside_a_band_covers_truncated_values(size):
     """Values are truncated to whole grains of 1: 0.95 and 1.0 are as far apart as 0 and 1."""
     root = ss.Root(k=4, sigma=0.2)
-    use, band = Use("x", decided_by=(), grain=1.0), Band.of(1.1, ["x"], [])
+    use, band = Use("x", decided_by=(), grain=1.0), Band.of(1.1, [], ["x"])
     stated = explain([Loss.between(("x", root.policy), None, root, use, size, band)]).guessed
     others = size * np.geomspace(1 / 1.1, 1.1, 201)
     truth = max(

@@ -415,7 +415,7 @@ def test_sentences_and_lines_name_bounds():
         "presence of this record is detected at most 63.9 % of the time. This is (ε, 10⁻⁶)-differential privacy with ε "
         "at most 11. For its values no band can be stated."
     )
-    band = Band.of(1.1, ["x"], [])
+    band = Band.of(1.1, [], ["x"])
     value = Loss.between(
         ("x", ss.Gaussian(sigma=10).policy), None, ss.Gaussian(sigma=10), Use("x", decided_by=()), 80.0, band
     )

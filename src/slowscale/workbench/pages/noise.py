@@ -201,7 +201,7 @@ def _chosen(draft: Draft, place: Place, sizes: dict[str, float]) -> tuple[Mechan
     for name, size in sizes.items():
         pure = None if promise is None else float(promise(size))
         loss = Loss(float(mechanism.tight_loss(size)), pure, mechanism, size)
-        value = Loss.between(term, promise, mechanism, use, size, Band.of(BAND, [use.column], []))
+        value = Loss.between(term, promise, mechanism, use, size, Band.of(BAND, [use]))
         found = explain([loss], [value])
         words = found.sentences(f"this {name} record")
         rows.append({"name": name, "size": format_number(size), "loss": found.texts["loss"], "words": words})
