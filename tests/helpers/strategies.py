@@ -101,6 +101,15 @@ additive_mechanisms = st.one_of(
     arsinh_normals,
     drawn_curves(ss.FromPolicy),
 )
+# For tests that evaluate tight policies: of a few shapes, at any scale. The curve of each further shape takes seconds.
+mechanisms_of_few_curves = st.one_of(
+    instances(ss.Gaussian),
+    st.sampled_from([0.5, 1.0]).flatmap(lambda p: instances(ss.GeneralizedGaussian, p=p)),
+    instances(ss.ExponentialPolylog, d=0.23783644562980624, a=None, p=2.0),
+    instances(ss.UnitSplitting),
+    arsinh_normals,
+    st.builds(ss.FromPolicy, st.just([(2.0, 0.1), (200.0, 2.0), (1e5, 5.0)]), sigma=log_uniform(1e-3, 1e3)),
+)
 # Laplace noise has mean estimates with a variance for logarithms up to a scale of 1/2, and any k from 2 on.
 laplace_roots = estimators.flatmap(
     lambda estimator: instances(ss.Root, estimator=estimator, noise="laplace", k=st.floats(2, 6))

@@ -87,6 +87,14 @@ def transformation_cases():
     yield "root of 2.5, Laplace noise", ss.Root(k=2.5, sigma=0.5, noise="laplace"), 1000, "1"
     yield "cube root, Laplace noise, near 0", ss.Root(k=3, sigma=0.5, a=8, noise="laplace"), 2, "0.1"
     yield "fourth root, arsinh-normal", ss.Root(k=4, sigma=0.2, noise=ss.ArsinhNormal(scale=1, shape=1.6)), 1000, "1"
+    yield (
+        "square root, generalized Gaussian",
+        ss.Root(k=2, sigma=2, noise=ss.GeneralizedGaussian(sigma=1, p=0.5)),
+        100,
+        "1",
+    )
+    yield "fourth root, polylog 2", ss.Root(k=4, sigma=0.5, noise=ss.ExponentialPolylog(d=2)), 1000, "1"
+    yield "cube root, from points", ss.Root(k=3, sigma=0.2, noise=ss.FromPolicy([(1, 0.5), (10, 5)])), 30, "0.1"
     yield "arsinh", ss.Arsinh(s=100, sigma=0.2), -1000, "1"
     yield "arsinh, Laplace noise", ss.Arsinh(s=100, sigma=0.2, noise="laplace"), 30, "0.1"
 

@@ -19,12 +19,12 @@ import numbers
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields
 from decimal import Decimal
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
+from slowscale.core.errors import ParameterError, ParameterTypeError, Shown, similar
 
 T = TypeVar("T")
 Array = npt.NDArray[np.float64]
@@ -170,8 +170,34 @@ class lazy(Generic[T]):  # noqa: N801 - it is used like `property`
         return value
 
 
+TARGETS = ("std", "interval", "loss", "level")
+
+
 class Declared:
     """A frozen dataclass whose fields are checked against their declared domains."""
+
+    def __new__(cls, *positional: object, **given: object) -> Self:
+        """Raise if parameters are given by position, or by names that the class does not have."""
+        if positional or given:
+            known = [one.name for one in fields(cls) if one.init]  # type: ignore[arg-type]
+            if positional and all(one.kw_only for one in fields(cls)):  # type: ignore[arg-type]
+                raise ParameterTypeError(
+                    cls.__name__,
+                    f"takes its parameters by name ({', '.join(known)})",
+                    code="positional",
+                    given=positional[0],
+                    remedy=f"write {cls.__name__}({known[0]}={positional[0]!r:.20})",
+                )
+            for name in given:
+                if name not in known:
+                    near = similar(name, known)
+                    remedy = f"did you mean {near!r}?" if near else f"it has {', '.join(known)}"
+                    if name in TARGETS and hasattr(cls, "calibrate"):
+                        remedy = f"to solve for a parameter, write {cls.__name__}.calibrate({name}=…)"
+                    raise ParameterTypeError(
+                        name, f"is not a parameter of {cls.__name__}", code="unknown-name", remedy=remedy
+                    )
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         """Check and convert every declared field, then check conditions between fields."""
@@ -219,7 +245,8 @@ def level_quantile(level: float) -> float:
     """Check a confidence level and return the probability left in each tail, (1 - level)/2."""
     number = as_number("level", level, "a number between 0 and 1")
     if not 0 < number < 1:
-        raise ParameterError("level", allowed="between 0 and 1, both excluded", given=level)
+        remedy = f"{number:g} % is {number / 100:g}" if 1 < number < 100 else None
+        raise ParameterError("level", allowed="between 0 and 1, both excluded", given=level, remedy=remedy)
     return (1 - number) / 2
 
 

@@ -38,6 +38,7 @@ def as_unit(unit: Any) -> Fraction:
                 "unit", "must be exact", code="precision", given=unit, remedy=f'give the text "{unit}"'
             )
     if not Fraction(1, 10**300) < value < 10**300:
+        allowed = f"{allowed}, from 1e-300 to 1e300" if value > 0 else allowed
         raise ParameterError("unit", allowed=allowed, given=unit)
     return value
 

@@ -67,11 +67,21 @@ def sum_half_steps(mechanism: AdditiveMechanism, unit: Fraction, level: float, o
     elif several:
         spent = (1 - level) * ROUNDING_SHARE
         found = sum_half_widths(mechanism.noise, several, level + spent)
-        bias = _rounding_bias(mechanism, unit)
         for n, half in found.items():
-            rounding = min(n / 2, n * bias + math.sqrt(n * math.log(2 / spent) / 2))
+            rounding = rounding_bound(mechanism, unit, n, spent)
             known[n] = math.ceil(Fraction(half) / unit + Fraction(rounding)) if math.isfinite(half) else half
     return np.array([known[int(n)] for n in counts.tolist()], object)
+
+
+def rounding_bound(mechanism: AdditiveMechanism, unit: Fraction, count: int, miss: float) -> float:
+    """Return a bound in units on the sum of the rounding errors of cells, which fails with probability `miss` at most.
+
+    For a single cell it never fails.
+    """
+    if count == 1:
+        return 0.5
+    by_chance = count * _rounding_bias(mechanism, unit) + math.sqrt(count * math.log(2 / miss) / 2)
+    return min(count / 2, by_chance)
 
 
 def _rounding_bias(mechanism: AdditiveMechanism, unit: Fraction) -> float:

@@ -11,6 +11,8 @@ scale b has one for every smooth f: its density is Green's function of 1 − b²
 
 which has the least variance of all unbiased functions of the noisy transformed value, and its variance has the unbiased
 estimate 2b²·h'(v)² + b⁴·h''(v)² for v >= f(a), and b²·h'(f(a))² below: the same operator, applied to (h − a)².
+
+Other noise has one for roots with a whole k, as far as its moments exist (`appell.py`).
 """
 
 import math
@@ -60,6 +62,16 @@ MOST_ESTIMATE_DIGITS = 4000
 NOISES: dict[str, type[AdditiveMechanism]] = {"gaussian": Gaussian, "laplace": Laplace}
 
 
+def is_noise(cls: type) -> bool:
+    """Whether the noise of a class of mechanisms can be added to transformed sums."""
+    return issubclass(cls, AdditiveMechanism) and not issubclass(cls, UnitSplitting)
+
+
+def scale_name(cls: Any) -> str:
+    """Return the name of the parameter that is the scale of the noise."""
+    return "scale" if "scale" in {f.name for f in fields(cls)} else "sigma"
+
+
 class TransformationMechanism(Mechanism):
     """g(f(q + a) + Z): the noise is added to the transformed sum."""
 
@@ -75,9 +87,8 @@ class TransformationMechanism(Mechanism):
     def added(self) -> AdditiveMechanism:
         """The noise, as the mechanism that adds it to the transformed sum."""
         if isinstance(self.noise, str):
-            return NOISES[self.noise](sigma=self.sigma)  # type: ignore[call-arg]
-        scale = "scale" if "scale" in {f.name for f in fields(self.noise)} else "sigma"
-        scaled: AdditiveMechanism = replace(self.noise, **{scale: self.sigma})
+            return NOISES[self.noise](sigma=self.sigma)
+        scaled: AdditiveMechanism = replace(self.noise, **{scale_name(type(self.noise)): self.sigma})
         return scaled
 
     @property
@@ -131,7 +142,7 @@ class TransformationMechanism(Mechanism):
 
     def _check_noise(self, functions: bool = False) -> None:
         """Raise unless the noise is known and has the estimator; choose the estimator if none was given."""
-        known = isinstance(self.noise, AdditiveMechanism) and not isinstance(self.noise, UnitSplitting)
+        known = is_noise(type(self.noise))
         if isinstance(self.noise, str) and self.noise in NOISES:
             known = True
         elif known and self.noise.sigma != 1:
@@ -143,7 +154,8 @@ class TransformationMechanism(Mechanism):
                 given=self.noise,
             )
         if self.estimator is None:
-            self._set("estimator", "median" if self._no_mean is not None or self._no_variance else "mean")
+            unfit = self._no_mean is not None or self._no_variance or self._mean_is_rare
+            self._set("estimator", "median" if unfit else "mean")
         if not (functions and callable(self.estimator)):
             check_estimator(self.estimator)
         if self.estimator == "mean" and (why := self._no_mean) is not None:
@@ -159,6 +171,11 @@ class TransformationMechanism(Mechanism):
     @property
     def _no_variance(self) -> bool:
         """Whether the mean-unbiased estimator has no variance."""
+        return False
+
+    @property
+    def _mean_is_rare(self) -> bool:
+        """Whether the mean of the mean-unbiased estimator comes from rare huge results."""
         return False
 
     @property
@@ -193,13 +210,13 @@ class TransformationMechanism(Mechanism):
         """f⁻¹(f(q + a) + shift) − a − q, without cancellation where f is known, for f(q + a) + shift >= f(a)."""
 
     @abstractmethod
-    def _gaussian_estimate(self, v: Array) -> Array:
-        """Return the mean-unbiased estimate of Gaussian noise."""
+    def _analytic_estimate(self, v: Array) -> Array:
+        """Return the mean-unbiased estimate of noise other than Laplace: a formula that holds for all v."""
 
     def _mean_estimate(self, v: Array) -> Array:
         """Return the mean-unbiased estimate from the noisy transformed value."""
         if not self._is_laplace:
-            return self._gaussian_estimate(v)
+            return self._analytic_estimate(v)
         inside = np.maximum(v, self._floor)
         with np.errstate(all="ignore"):
             above = self._invert(inside) - self.sigma * self.sigma * self._slopes(inside)[1]
@@ -361,7 +378,9 @@ class TransformationMechanism(Mechanism):
         b = self.sigma
         with np.errstate(all="ignore"):
             slope, bend = self._slopes(np.maximum(v, self._floor))
-            return np.where(v >= self._floor, 2 * (b * slope) ** 2 + (b * b * bend) ** 2, (b * self._floor_slope) ** 2)
+            return np.where(
+                v >= self._floor, 2 * (b * slope) ** 2 + (b * b * bend) ** 2, np.square(b * self._floor_slope)
+            )
 
     def _summed_cumulants(self, v: Array, groups: Any, counts: Array, miss: Array) -> tuple[Array, Array] | None:
         """Return upper bounds on the sums of the variances and of the fourth cumulants of the ideal outputs of cells.
@@ -378,7 +397,7 @@ class TransformationMechanism(Mechanism):
         miss
             The probability that a bound of a group may fail.
         """
-        if not (self._by_operator and self._variance_rises):
+        if not (self.estimator == "mean" and self._variance_rises):
             return None
         # All true sums of a group are below these with probability 1 − miss, and the variance rises with the sum.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -388,7 +407,7 @@ class TransformationMechanism(Mechanism):
 
     @property
     def _variance_rises(self) -> bool:
-        """Whether the variance of the mean estimate with Laplace noise is known to rise with the sum."""
+        """Whether the variance of the mean estimate is known to rise with the sum."""
         return False
 
     @overload
@@ -466,15 +485,15 @@ class TransformationMechanism(Mechanism):
         """f(q + a), in balls."""
 
     @abstractmethod
-    def _exact_gaussian_estimate(self, v: Number, lift: Lift) -> Number:
-        """Return the mean-unbiased estimate of Gaussian noise, in balls."""
+    def _exact_analytic_estimate(self, v: Number, lift: Lift) -> Number:
+        """Return the mean-unbiased estimate of noise other than Laplace, in balls."""
 
     def _exact_estimate(self, v: Number, lift: Lift) -> Number:
         """g(v), in balls."""
         if self.estimator == "median":
             return self._exact_inverse(v, lift)
         if not self._is_laplace:
-            return self._exact_gaussian_estimate(v, lift)
+            return self._exact_analytic_estimate(v, lift)
         floor, b = self._exact_transform(lift(0), lift), lift(self.sigma)
         above = self._exact_inverse(v, lift) - self._exact_slopes(v.max(floor), lift)[1] * b * b
         below = -self._exact_floor_slope(lift) * b
@@ -687,6 +706,26 @@ class TransformationMechanism(Mechanism):
             return np.where(inside, self._noise.cdf(shift), 0.0)
 
         return below(q + high) - below(q + low)
+
+    def _error_within(self, q: float, level: float) -> float:
+        """Return e such that the error of the estimate is at most e, in absolute value, with probability `level`.
+
+        The ends of a prediction interval are at least as far away, and much farther where the estimator is not monotone
+        or can only err far in one direction.
+        """
+        from scipy.optimize import brentq
+
+        low, high = self.prediction_interval(q, level)
+        most, sums = max(q - low, high - q), np.array([q])
+
+        def missing(error: float) -> float:
+            return level - float(self._probability_within(sums, np.array([-error]), np.array([error]))[0])
+
+        if not 0 < most < math.inf or missing(most) >= 0:
+            return most
+        if missing(0.0) <= 0:
+            return 0.0
+        return float(brentq(missing, 0.0, most, xtol=1e-9 * most, rtol=1e-9))
 
     @property
     def _span(self) -> float:

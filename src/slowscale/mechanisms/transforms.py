@@ -22,12 +22,14 @@ from scipy import special
 from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
 from slowscale.core.families import ArsinhFamily, LogFamily, RootFamily
 from slowscale.core.formulas import check_concave, log1p_ratio, probes, root, root_rise
-from slowscale.core.parameters import Array, apply, real
+from slowscale.core.parameters import Array, apply, lazy, real
 from slowscale.mechanisms.additive import AdditiveMechanism
+from slowscale.mechanisms.appell import Appell, appell, exact_coefficients, has_moment, polynomial
 from slowscale.mechanisms.drawing import fine_step
 from slowscale.mechanisms.quadrature import interpolated
 from slowscale.mechanisms.transformation import ROUNDOFF, TransformationMechanism
-from slowscale.noise import GaussianNoise
+from slowscale.noise import GaussianNoise, SymmetricNoise
+from slowscale.noise.from_policy import FromPolicyNoise
 from slowscale.policy import ArsinhPolicy, Function, LogPolicy, RootPolicy, TransformationPolicy
 from slowscale.sampling.balls import Ball, exact_power, exact_root
 from slowscale.sampling.samplers import Lift, Number
@@ -96,8 +98,10 @@ def root_cumulants(k: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(variance), tuple(fourth)
 
 
-# The largest k for which sums of cells have intervals from moments.
+# The largest k for which sums of cells have intervals from moments, and the largest one with Appell polynomials.
 LARGEST_K = 12
+# An estimate is far off if it is moved by this many times the upper end of a 95 % interval for an empty cell.
+FAR_OFF = 10.0
 # In scales of the noise: where the slope of its log-density is taken for that of the tail.
 TAIL_DISTANCE = 1e200
 # In scales of the noise: how far the first piece reaches on which a standard deviation is interpolated.
@@ -152,8 +156,9 @@ class Root(NamedTransformation, RootFamily):
     """The kth root transformation (Corollary kth_root_transform): k = 1 identity, 2 square root, 4 fourth root.
 
     `noise` is "gaussian" or "laplace", or additive noise of scale 1; sigma is its scale. Laplace noise has a
-    mean-unbiased estimator for every k > 1, Gaussian noise for whole k. The estimator is "mean" where it exists and has
-    a variance, and otherwise "median".
+    mean-unbiased estimator for every k > 1, and Gaussian noise for whole k. Other noise with a moment of order k has
+    one for whole k up to 12: the Appell polynomial of the noise (`mechanisms/appell.py`). The estimator is "mean" where
+    it exists, has a variance and does not come from rare huge results, and otherwise "median".
 
     >>> m = Root(k=2, sigma=1, a=1)
     >>> [round(end) for end in m.prediction_interval(1000)]
@@ -169,9 +174,52 @@ class Root(NamedTransformation, RootFamily):
 
     @property
     def _no_mean(self) -> str | None:
-        if self._is_gaussian and not isinstance(self.k, int):
-            return "with Gaussian noise, only roots with a whole k have such an estimator"
-        return super()._no_mean
+        if self._is_laplace:
+            return None
+        if not isinstance(self.k, int):
+            noise = "Gaussian" if self._is_gaussian else "this"
+            return f"with {noise} noise, only roots with a whole k have such an estimator"
+        if self._is_gaussian:
+            return None
+        if self.k > LARGEST_K:
+            return f"with other noise than Gaussian and Laplace, k must be at most {LARGEST_K}"
+        if self._standard_noise._exact_moments(0) is None:
+            return "the moments of this noise are not known exactly"
+        if not has_moment(self._standard_noise, self.k):
+            return f"E|Z|^{self.k} must be finite, and not too large for a float"
+        return None
+
+    @lazy
+    def _standard_noise(self) -> SymmetricNoise:
+        """The noise in units of `_unit`; where other scales would be rounded, the noise itself."""
+        noise = self._noise
+        return noise if isinstance(noise, FromPolicyNoise) else noise._standard()
+
+    @property
+    def _unit(self) -> float:
+        return 1.0 if isinstance(self._noise, FromPolicyNoise) else self._noise.sigma
+
+    @property
+    def _by_polynomial(self) -> bool:
+        """Whether the estimate is the Appell polynomial of noise that is neither Gaussian nor Laplace."""
+        return self.estimator == "mean" and not (self._is_gaussian or self._is_laplace)
+
+    @property
+    def _mean_is_rare(self) -> bool:
+        """Whether the mean estimate of an empty cell is usually far outside of an interval for the sum.
+
+        Noise with heavy tails has moments that come from rare huge values, and subtracts them from all estimates.
+        """
+        if self._is_gaussian or self._is_laplace or self._no_mean is not None:
+            return False
+        noise = self._standard_noise
+        usual = np.array([0.0, noise.isf(0.25)])
+        moved = np.abs(polynomial(self._appell.estimate, self._order, usual, 1.0) - usual**self._order)
+        return bool(moved.max() > FAR_OFF * noise.isf(0.025) ** self._order)
+
+    @property
+    def _appell(self) -> Appell:
+        return appell(self._standard_noise, self._order)
 
     @property
     def _order(self) -> int:
@@ -181,13 +229,19 @@ class Root(NamedTransformation, RootFamily):
 
     @property
     def _no_variance(self) -> bool:
-        return self._is_laplace and self.a == 0 and 1 < self.k <= 1.5
+        if self._is_gaussian:
+            return False
+        if self._is_laplace:
+            return self.a == 0 and 1 < self.k <= 1.5
+        return isinstance(self.k, int) and not has_moment(self._standard_noise, 2 * self.k)
 
     def _has_moment(self, order: int) -> bool:
         return order * self.k < self._noise._tail_power - 1
 
     @property
     def _variance_rises(self) -> bool:
+        if self._by_polynomial:
+            return not self._no_variance and bool((self._appell.variance >= 0).all())
         return self.k == 1 or self.k >= 2
 
     def _gaussian_policy(self, sigma: float) -> RootPolicy:
@@ -224,14 +278,20 @@ class Root(NamedTransformation, RootFamily):
     def _exact_transform(self, q: Number, lift: Lift) -> Number:
         return exact_root(q + self.a, self.k, lift)
 
-    def _exact_gaussian_estimate(self, v: Number, lift: Lift) -> Number:
-        return self._hermite(v, lift(1.0)) - self.a
+    def _exact_analytic_estimate(self, v: Number, lift: Lift) -> Number:
+        if self._is_gaussian:
+            return self._hermite(v, lift(1.0)) - self.a
+        coefficients = exact_coefficients(self._standard_noise, self._order, v)
+        return polynomial(coefficients, self._order, v, lift(self._unit)) - self.a
 
     def _exact_inverse(self, v: Number, lift: Lift) -> Number:
         return exact_power(v.max(exact_root(lift(self.a), self.k, lift)), self.k, lift) - self.a
 
-    def _gaussian_estimate(self, v: Array) -> Array:
-        return np.asarray(self._hermite(v, np.ones_like(v)) - self.a)
+    def _analytic_estimate(self, v: Array) -> Array:
+        if self._is_gaussian:
+            return np.asarray(self._hermite(v, np.ones_like(v)) - self.a)
+        with np.errstate(over="ignore"):
+            return np.asarray(polynomial(self._appell.estimate, self._order, v, self._unit) - self.a)
 
     def _hermite(self, v: Any, one: Any) -> Any:
         """σ^k·He_k(v/σ), by the recurrence of the Hermite polynomials scaled by σ."""
@@ -243,7 +303,10 @@ class Root(NamedTransformation, RootFamily):
     def _turns(self, v: Array) -> Array:
         if self.estimator == "median" or self._is_laplace or self.k == 1:
             return super()._turns(v)
-        zeros = self.sigma * special.roots_hermitenorm(self.k - 1)[0]  # He_k' = k·He_(k−1)
+        if self._is_gaussian:
+            zeros = self.sigma * special.roots_hermitenorm(self.k - 1)[0]  # He_k' = k·He_(k−1)
+        else:
+            zeros = self._unit * self._appell.turns
         return np.broadcast_to(zeros, (v.size, zeros.size))
 
     def _laplace_std(self, q: Array) -> Array:
@@ -263,6 +326,8 @@ class Root(NamedTransformation, RootFamily):
     def _std(self, q: Array) -> Array:
         if self._by_operator and isinstance(self.k, int) and self.k <= LARGEST_K:
             return self._laplace_std(q)
+        if self._by_polynomial:
+            return self._polynomial_std(q)
         if not self._is_gaussian or self.estimator == "median":
             return super()._std(q)
         v = self._transform(q)
@@ -272,10 +337,19 @@ class Root(NamedTransformation, RootFamily):
         terms = self._log_coefficients() + 2 * (self.k - 1 - i) * noise + special.xlogy(2 * i, value)
         return np.asarray(self.sigma * scale ** (self.k - 1) * np.sqrt(np.exp(terms).sum(axis=1)))
 
+    def _polynomial_std(self, q: Array) -> Array:
+        if self._no_variance:
+            return np.full_like(q, math.inf)
+        k, scale = self._order, self._unit
+        v = self._transform(q)
+        unit = np.maximum(v, scale)  # so that no single term overflows
+        terms = polynomial(self._appell.variance, 2 * k - 2, v / unit, scale / unit)
+        return np.asarray(scale * unit ** (k - 1) * np.sqrt(terms))
+
     def _summed_cumulants(self, v: Array, groups: Any, counts: Array, miss: Array) -> tuple[Array, Array] | None:
         if self.estimator == "median":
             return None
-        if self._is_laplace:
+        if not self._is_gaussian:
             return super()._summed_cumulants(v, groups, counts, miss)
         if self.k > LARGEST_K:
             return None
@@ -297,6 +371,12 @@ class Root(NamedTransformation, RootFamily):
     def _variance_estimate(self, v: Array) -> Array:
         if self.estimator == "median" or self._is_laplace:
             return super()._variance_estimate(v)
+        if self._by_polynomial:
+            if self._no_variance:
+                return np.full_like(v, math.inf)
+            scale, unit = self._unit, np.maximum(np.abs(v), self._unit)
+            terms = polynomial(self._appell.variance_estimate, 2 * self._order - 2, v / unit, scale / unit)
+            return np.asarray((scale * unit ** (self._order - 1)) ** 2 * terms)
         # Σ C(k, i)²·(k − i)!·σ^(2k)·He_2i(v/σ), in units of max(|v|, σ), so that no single term overflows.
         k, unit = self._order, np.maximum(np.abs(v), self.sigma)
         v, square = v / unit, (self.sigma / unit) ** 2
@@ -368,13 +448,13 @@ class Log(ExponentialTransformation, LogFamily):
     def _floor_slope(self) -> float:
         return self.a
 
-    def _exact_gaussian_estimate(self, v: Number, lift: Lift) -> Number:
+    def _exact_analytic_estimate(self, v: Number, lift: Lift) -> Number:
         return (v - lift(self.sigma) * self.sigma * 0.5).exp() - self.a
 
     def _exact_inverse(self, v: Number, lift: Lift) -> Number:
         return v.exp().max(lift(self.a)) - self.a
 
-    def _gaussian_estimate(self, v: Array) -> Array:
+    def _analytic_estimate(self, v: Array) -> Array:
         with np.errstate(over="ignore"):
             return np.asarray(np.exp(v - self.sigma * self.sigma / 2) - self.a)
 
@@ -467,10 +547,10 @@ class Arsinh(ExponentialTransformation, ArsinhFamily):
         """1/E e^Z: the mean of sinh(v) is E e^Z times the sinh of the transformed sum."""
         return 1 - self.sigma**2 if self._is_laplace else math.exp(-(self.sigma**2) / 2)
 
-    def _gaussian_estimate(self, v: Array) -> Array:
+    def _analytic_estimate(self, v: Array) -> Array:
         return self._shrinkage * self._invert(v)
 
-    _mean_estimate = _gaussian_estimate
+    _mean_estimate = _analytic_estimate
 
     def _slopes(self, v: Array) -> tuple[Array, Array]:
         return self.s * np.cosh(v), self.s * np.sinh(v)
@@ -520,13 +600,13 @@ class Arsinh(ExponentialTransformation, ArsinhFamily):
     def _exact_transform(self, q: Number, lift: Lift) -> Number:
         return (q / lift(self.s)).asinh()
 
-    def _exact_gaussian_estimate(self, v: Number, lift: Lift) -> Number:
+    def _exact_analytic_estimate(self, v: Number, lift: Lift) -> Number:
         b = lift(self.sigma)
         shrinkage = lift(1.0) - b * b if self._is_laplace else (-(b * b) * 0.5).exp()
         return v.sinh() * lift(self.s) * shrinkage
 
     def _exact_estimate(self, v: Number, lift: Lift) -> Number:
-        return self._exact_inverse(v, lift) if self.estimator == "median" else self._exact_gaussian_estimate(v, lift)
+        return self._exact_inverse(v, lift) if self.estimator == "median" else self._exact_analytic_estimate(v, lift)
 
     def _exact_inverse(self, v: Number, lift: Lift) -> Number:
         return v.sinh() * lift(self.s)
@@ -619,7 +699,7 @@ class Transformation(TransformationMechanism):
             return self._in_arb("estimator", self.estimator, v)
         return super()._exact_estimate(v, lift)
 
-    def _exact_gaussian_estimate(self, v: Number, lift: Lift) -> Number:
+    def _exact_analytic_estimate(self, v: Number, lift: Lift) -> Number:
         raise AssertionError("refused when the mechanism was made")
 
     def _exact_inverse(self, v: Number, lift: Lift) -> Number:
@@ -646,7 +726,7 @@ class Transformation(TransformationMechanism):
             ) from cause
         return result
 
-    def _gaussian_estimate(self, v: Array) -> Array:
+    def _analytic_estimate(self, v: Array) -> Array:
         raise AssertionError("refused when the mechanism was made")
 
     def _turns(self, v: Array) -> Array:

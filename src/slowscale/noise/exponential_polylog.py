@@ -7,6 +7,7 @@ because the series loses all digits in the tails. p = 1 and p = 2 have closed fo
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -159,6 +160,39 @@ class ExponentialPolylogNoise(PolylogFamily, SymmetricNoise):
         peak, integral = density.log_integral(np.zeros(1), np.inf)
         at_peak = order * _log_expm1(peak) + self.coordinate_density.rise(np.zeros(1), peak)
         return float(scale + at_peak[0] + integral[0] - self._log_mass)
+
+    def _exact_moments(self, count: int) -> list[Any]:
+        from flint import arb
+
+        if self.p == 1:
+            rising = [math.prod([j / (arb(self.d) - (1 + j)) for j in range(1, 2 * m + 1)]) for m in range(count)]
+            return [found * (arb(self.sigma) * arb(self.a)) ** (2 * m) for m, found in enumerate(rising)]
+        found = [_exact_integral(2 * m, self.d, self.p, self.a) for m in range(count)]
+        return [one / found[0] * arb(self.sigma) ** (2 * m) for m, one in enumerate(found)]
+
+
+def _exact_integral(order: int, d: float, p: float, a: float) -> Any:
+    """Return ∫ (e^u − a)^order·exp(u − d·u^p) du from ln a to ∞, as a ball.
+
+    The integrand is at most exp(−h) with h = d·u^p − (order + 1)·u, which is convex: beyond a point where h rises, the
+    integral is at most exp(−h)/h'.
+    """
+    from flint import acb, arb, ctx
+
+    c, start = order + 1, math.log(a)
+    mode = max(start, (c / (d * p)) ** (1 / (p - 1)))
+    end, width = mode, 1.0
+    while d * end**p - c * end - (d * mode**p - c * mode) < (ctx.prec + 30) * math.log(2):
+        end, width = end + width, 2 * width
+
+    def integrand(u: Any, analytic: bool) -> Any:
+        return (u.exp() - arb(a)) ** order * (u - u.pow(acb(p), analytic=analytic) * arb(d)).exp()
+
+    last = arb(end)
+    slope = arb(d) * arb(p) * last ** (arb(p) - 1) - c
+    beyond = (c * last - arb(d) * last ** arb(p)).exp() / slope
+    inside = acb.integral(integrand, acb(arb(a).log()), acb(last))
+    return inside.real + beyond * arb(0.5, 0.5)
 
 
 def _density(c: float, d: float, p: float, start: float) -> LogConcaveDensity:

@@ -11,6 +11,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from scipy import special
 
 from slowscale.core.errors import ParameterError
 from slowscale.core.families import PointsFamily
-from slowscale.core.formulas import LEAST, MOST, stretched_points
+from slowscale.core.formulas import LEAST, MOST, power_pieces, stretched_points
 from slowscale.core.parameters import Array, lazy
 from slowscale.noise.exponential_polylog import ExponentialPolylogNoise
 from slowscale.noise.gaussian import GeneralizedGaussianNoise
@@ -179,17 +180,24 @@ class PointsNoise(PointsFamily, FromPolicyNoise):
         FromPolicyNoise._check(self)
 
     @lazy
-    def _scale(self) -> float:
-        """The size with a loss of 1: σ alone says nothing, because the points have a scale, too."""
-        reaching = (piece for piece, (_, end) in zip(self.pieces, self.curve, strict=True) if end >= 1)
-        size, loss, exponent = next(reaching, self.pieces[-1])
+    def _unit(self) -> float:
+        """The size with a loss of 1 if σ is 1."""
+        pieces = power_pieces(self.points)
+        reaching = (piece for piece, (_, end) in zip(pieces, self.points, strict=True) if end >= 1)
+        size, loss, exponent = next(reaching, pieces[-1])
         log = math.log(size) - math.log(loss) / exponent
         # In units of it, all sizes must be allowed as sizes of points.
-        least, most = math.log(self.curve[-1][0] / MOST), math.log(self.curve[0][0] / LEAST)
+        least, most = math.log(self.points[-1][0] / MOST), math.log(self.points[0][0] / LEAST)
         return math.exp(min(max(log, least + 1), most - 1))
 
+    @property
+    def _scale(self) -> float:
+        """The size with a loss of 1: σ alone says nothing, because the points have a scale, too."""
+        return self.sigma * self._unit
+
     def _standard(self) -> SymmetricNoise:
-        return _stretched(self, 1 / self._scale)
+        # To the last digit the same for every σ, so that a tight curve that was computed for one is found for all.
+        return PointsNoise(stretched_points(self.points, 1 / self._unit))
 
     @property
     def _kinks(self) -> tuple[float, ...]:
@@ -294,6 +302,28 @@ class PointsNoise(PointsFamily, FromPolicyNoise):
         if not good.all():
             out[~good] = super()._log_piece(low[~good], high[~good], piece)
         return out
+
+    def _exact_moments(self, count: int) -> list[Any]:
+        """Return moments by the integral of z^n·exp(−P) over each piece, a difference of incomplete gamma functions."""
+        from flint import arb
+
+        points = [(arb(size), arb(loss)) for size, loss in self.curve]
+        powers = [(there[1] / here[1]).log() / (there[0] / here[0]).log() for here, there in pairwise(points)]
+        pieces = [(*points[0], arb(1)), *((*point, power) for point, power in zip(points[:-1], powers, strict=True))]
+        ends = [size for size, _ in points[:-1]]
+
+        def integral(n: int) -> Any:
+            total = arb(0)
+            for k, (size, loss, power) in enumerate(pieces):
+                shape = (n + 1) / power
+                part = (loss * (ends[k - 1] / size) ** power).gamma_upper(shape) if k else shape.gamma()
+                if k < len(ends):
+                    part -= (loss * (ends[k] / size) ** power).gamma_upper(shape)
+                total += part * (size * loss ** (-1 / power)) ** (n + 1) / power
+            return total
+
+        found = [integral(2 * m) for m in range(count)]
+        return [one / found[0] for one in found]
 
 
 @dataclass(frozen=True)

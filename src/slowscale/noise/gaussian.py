@@ -6,6 +6,7 @@ gamma function of G. With p = 1 it is the Laplace distribution.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -59,6 +60,11 @@ class GaussianNoise(Scale, SymmetricNoise):
         if order % 2 == 0:  # 1·3·5·…·(order − 1)
             return sum(math.log(j) for j in range(1, order, 2))
         return order / 2 * math.log(2) + math.lgamma((order + 1) / 2) - 0.5 * math.log(math.pi)
+
+    def _exact_moments(self, count: int) -> list[Any]:
+        from flint import arb
+
+        return [arb(math.prod(range(1, 2 * m, 2))) * arb(self.sigma) ** (2 * m) for m in range(count)]
 
 
 # Below this, scipy's incomplete gamma function is close to underflow; above it, it is accurate.
@@ -137,3 +143,9 @@ class GeneralizedGaussianNoise(PowerFamily, SymmetricNoise):
 
     def _log_moment(self, order: int) -> float:
         return math.lgamma((order + 1) / self.p) - math.lgamma(1 / self.p)
+
+    def _exact_moments(self, count: int) -> list[Any]:
+        from flint import arb
+
+        whole, p, sigma = (1 / arb(self.p)).gamma(), arb(self.p), arb(self.sigma)
+        return [((2 * m + 1) / p).gamma() / whole * sigma ** (2 * m) for m in range(count)]

@@ -9,14 +9,16 @@ A variable with such a density is h·(L + U), with a whole number L and U unifor
 L₁ + … + Lₙ + U₁ + … + Uₙ is therefore what is needed. Its distribution is that of ΣL, by the discrete cosine transform,
 moved by the whole number nearest to ΣU, whose probabilities are values of a B-spline.
 
+Several kinds of noise, each multiplied by a factor, are added in the same way, in cells of one width.
+
 Noise rounded to a unit is L itself if h is the unit. If h is an odd number of units, then |Σ round(Zᵢ)| <= q has at
 least the probability of |Σ h·(Lᵢ + Uᵢ)| <= q + ½ (in units), because adding symmetric variables to a symmetric unimodal
 one makes it less peaked.
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -45,6 +47,19 @@ FEW_UNIFORM = 8
 MOST_COUNTS, COUNTS_KEPT, COUNT_RATIO = 400, 200, 1.005
 # How often the width of the cells is planned again before a simple bound is used.
 MOST_PLANS = 60
+# Half-widths at lower levels are those at this one: cells would have to be ever narrower against the noise.
+LEAST_LEVEL = 0.5
+# The least number of cells in half of an interval for noises with factors, of which many intervals are computed.
+LEAST_MIXED_CELLS = 500
+
+
+@dataclass(frozen=True)
+class Noises:
+    """Independent noises of one distribution, each multiplied by a factor."""
+
+    noise: SymmetricNoise
+    count: int = 1
+    factor: float = 1.0
 
 
 def sum_half_widths(
@@ -59,14 +74,14 @@ def sum_half_widths(
     counts
         The numbers of noises, each at least 1.
     level
-        The probability.
+        The probability. Below `LEAST_LEVEL`, the half-widths are those at `LEAST_LEVEL`.
     unit
         If it is given, each noise is first rounded to the nearest multiple of the unit, and the half-widths are whole
         numbers of units. Otherwise they are in the scale of the noise.
     """
     wanted = sorted({int(count) for count in counts})
     rounded_up = _rounded_up(wanted)
-    found = _half_widths(noise, tuple(sorted(set(rounded_up.values()))), float(level), unit)
+    found = _half_widths(noise, tuple(sorted(set(rounded_up.values()))), max(float(level), LEAST_LEVEL), unit)
     return {count: found[rounded_up[count]] for count in wanted}
 
 
@@ -114,12 +129,31 @@ def _one_count(
         steps = known.steps(count, level)
         if steps is not None:
             return known, known.width(steps)
-    planned = planned_width(noise, count, level)
+
+    def solve(planned: float) -> "tuple[_Cells, float | None]":
+        cells = _Cells.planned(noise, count, planned, unit)
+        return cells, cells.steps(count, level)
+
+    found = _planned_again(planned_width(noise, count, level), solve)
+    return found or (None, chernoff_width(noise, count, level, unit))
+
+
+def _planned_again(
+    planned: float, solve: "Callable[[float], tuple[_Cells, float | None]]"
+) -> "tuple[_Cells, float] | None":
+    """Return cells that fit a half-width, and the half-width; None if a simple bound is to be used.
+
+    Parameters
+    ----------
+    planned
+        The half-width to begin with.
+    solve
+        Returns the cells for a half-width, and what `_Cells.steps` found in them.
+    """
     for _ in range(MOST_PLANS):
         if not 0 < planned < 1e300:
             break
-        cells = _Cells.planned(noise, count, planned, unit)
-        steps = cells.steps(count, level)
+        cells, steps = solve(planned)
         if steps is None:
             planned *= 2 * PLAN_FACTOR
         elif steps < cells.half / PLAN_FACTOR and not cells.exact:
@@ -128,7 +162,46 @@ def _one_count(
             break
         else:
             return cells, cells.width(steps)
-    return None, chernoff_width(noise, count, level, unit)
+    return None
+
+
+def mixed_half_width(terms: Sequence[Noises], level: float, unit: float | None = None) -> float:
+    """Return the half-width of an interval around 0 that holds a sum of noises with probability `level` or more.
+
+    Parameters
+    ----------
+    terms
+        The independent noises.
+    level
+        The probability. Below `LEAST_LEVEL`, the half-width is that at `LEAST_LEVEL`.
+    unit
+        If it is given, each noise is first rounded to the nearest multiple of the unit, and the half-width is a whole
+        number of units. All factors must be 1.
+    """
+    terms = [term for term in terms if term.count and term.factor]
+    if not terms:
+        return 0.0
+    level = max(level, LEAST_LEVEL)
+    one, total = terms[0], sum(term.count for term in terms)
+    if total == 1:
+        return _one(one.noise, level, unit) * one.factor
+
+    def solve(planned: float) -> "tuple[_Cells, float | None]":
+        cells = _Cells.planned(one.noise, total, planned, unit, LEAST_MIXED_CELLS)
+        parts = [
+            (replace(cells, noise=term.noise, step=cells.step / term.factor, _moments={}), term.count) for term in terms
+        ]
+        (first, count), *others = parts
+        return cells, first.steps(count, level, others)
+
+    found = _planned_again(
+        1.2 * max(planned_width(term.noise, term.count, level) * term.factor for term in terms), solve
+    )
+    if found is not None:
+        return found[1]
+    # The probability of an error is divided among the terms.
+    each = min(1 - (1 - level) / len(terms), math.nextafter(1, 0))
+    return sum(term.factor * sum_half_widths(term.noise, [term.count], each, unit)[term.count] for term in terms)
 
 
 def chernoff_width(noise: SymmetricNoise, count: int, level: float, unit: float | None) -> float:
@@ -156,6 +229,7 @@ def chernoff_width(noise: SymmetricNoise, count: int, level: float, unit: float 
     return cells.width(found if not cells.exact else math.ceil(found) + 0.5)
 
 
+@lru_cache(maxsize=1024)
 def planned_width(noise: SymmetricNoise, count: int, level: float) -> float:
     """Return the order of magnitude of a half-width: that of the largest noise, or of the sum of the others."""
     miss = 1 - level
@@ -201,10 +275,12 @@ class _Cells:
     _moments: dict[float, float] = field(default_factory=dict, compare=False)
 
     @staticmethod
-    def planned(noise: SymmetricNoise, count: int, width: float, unit: float | None) -> "_Cells":
-        """Return cells that are narrow enough for a half-width of about `width`."""
+    def planned(
+        noise: SymmetricNoise, count: int, width: float, unit: float | None, least: int | None = None
+    ) -> "_Cells":
+        """Return cells that are narrow enough for a half-width of about `width`, at least so many in half of it."""
         most = 4 * count
-        half = max(LEAST_CELLS, math.ceil(CELLS_PER_ROOT * math.sqrt(most)))
+        half = max(LEAST_CELLS if least is None else least, math.ceil(CELLS_PER_ROOT * math.sqrt(most)))
         if unit is None:
             return _Cells(noise, width / half, half, most, None, False)
         units = width / unit
@@ -252,7 +328,7 @@ class _Cells:
             self._moments[s] = math.log(float(self._masses[0] + self._masses[1:] @ (grown + 1 / grown)))
         return self._moments[s]
 
-    def _counted_twice(self, count: int, allowed: float) -> float:
+    def _counted_twice(self, count: int, allowed: float, others: "Sequence[tuple[_Cells, int]]" = ()) -> float:
         """Return a bound on the probability of sums that the periodic transform mistakes for small ones (Chernoff).
 
         Rates are tried until the bound is at most `allowed`.
@@ -262,20 +338,24 @@ class _Cells:
             s = rate / self.half
             of_uniform = 0.0 if self.exact else math.log(math.sinh(s / 2) / (s / 2))
             log = math.log(2) + count * (self._log_moment(s) + of_uniform) + s / 2 - s * start
+            log += sum(more * (other._log_moment(s) + of_uniform) for other, more in others)
             least = min(least, log)
             if least < math.log(allowed):
                 break
         return math.exp(least)
 
-    def steps(self, count: int, level: float) -> float | None:
-        """Return a half-width in cells, None if it is larger than planned, or NaN if rounding errors are too large."""
-        lost = FLOAT_ERROR + FLOAT_ERROR_PER_NOISE * count
+    def steps(self, count: int, level: float, others: "Sequence[tuple[_Cells, int]]" = ()) -> float | None:
+        """Return a half-width in cells, None if it is larger than planned, or NaN if rounding errors are too large.
+
+        The sum is that of `count` noises and of those of others, each with cells that are as wide in the sum.
+        """
+        lost = FLOAT_ERROR + FLOAT_ERROR_PER_NOISE * (count + sum(more for _, more in others))
         if lost > (1 - level) / 20:
             return math.nan
-        goal = level + lost + self._counted_twice(count, lost)
+        goal = level + lost + self._counted_twice(count, lost, others)
         if goal >= 1:
             return None
-        powers = self._powers(count)
+        powers = self._powers(count, others)
         most = min(math.ceil(PLAN_FACTOR * self.half), self._size)
         low, high = self._search(powers, goal, most)
         if low is None:
@@ -285,14 +365,18 @@ class _Cells:
         share = (goal - below) / (above - below) if above > below else 1.0
         return place + (1.0 if self.exact else min(max(share, 0.0), 1.0) * (1 + 1e-9))
 
-    def _powers(self, count: int) -> Array:
+    def _powers(self, count: int, others: "Sequence[tuple[_Cells, int]]" = ()) -> Array:
         """Return the characteristic function of the sum up to the last place where it is not negligible."""
-        logs, signs = self._transform
-        last = np.flatnonzero(count * logs > -45.0)
+        logs, signs = count * self._transform[0], self._transform[1] ** (count % 2)
+        for other, more in others:
+            logs, signs, count = (
+                logs + more * other._transform[0],
+                signs * other._transform[1] ** (more % 2),
+                count + more,
+            )
+        last = np.flatnonzero(logs > -45.0)
         some = slice(0, int(last[-1]) + 1 if last.size else 1)
-        powers: Array = np.exp(count * logs[some])
-        if count % 2:
-            powers = powers * signs[some]
+        powers: Array = np.exp(logs[some]) * signs[some]
         if not self.exact:
             t: Array = np.arange(some.stop, dtype=float) * (math.pi / self._size)
             powers = powers * uniform_transform(t, count)

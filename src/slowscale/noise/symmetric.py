@@ -126,6 +126,10 @@ class SymmetricNoise(Declared, ABC):
     def _log_moment(self, order: int) -> float:
         """Return ln E|Z/σ|^order, infinite if the moment is."""
 
+    def _exact_moments(self, count: int) -> list[Any] | None:
+        """Return E Z^(2m) for m < count as balls of the working precision of Arb; None if no bounds are known."""
+        return None
+
     def _tail(self, z: Array) -> Array:
         return np.exp(self._log_tail(z))
 

@@ -15,6 +15,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -198,29 +199,19 @@ def exact_floors(task: Task, streams: list[Stream], sign: float, extra: list[Str
 
 def upper_logarithm(formula: Callable[[Lift], Number]) -> float:
     """Return a number that is not below ln |x| of the value x of a formula; NaN if no bound is known."""
-    from flint import ctx
-
-    with _ARB_LOCK:
-        before, ctx.prec = ctx.prec, 256
-        try:
-            return math.nextafter(float(formula(lift_arb).abs_upper().log()), math.inf)
-        finally:
-            ctx.prec = before
+    return at_precision(256, lambda: math.nextafter(float(formula(lift_arb).abs_upper().log()), math.inf))
 
 
 def exact_bounds(formula: Callable[[Lift], Number], unit: Fraction) -> tuple[int, int]:
     """Return two whole numbers of units close to the value of a formula: one not above it and one not below it."""
-    from flint import ctx
+
+    def ends() -> tuple[Any, Any]:
+        number = formula(lift_arb) * lift_arb(1 / unit)
+        return number.lower().floor().unique_fmpz(), number.upper().ceil().unique_fmpz()
 
     bits = 256
     while True:
-        with _ARB_LOCK:
-            before, ctx.prec = ctx.prec, bits
-            try:
-                number = formula(lift_arb) * lift_arb(1 / unit)
-                low, high = number.lower().floor().unique_fmpz(), number.upper().ceil().unique_fmpz()
-            finally:
-                ctx.prec = before
+        low, high = at_precision(bits, ends)
         if low is not None and high is not None and (high - low <= 2 or bits >= MOST_RANDOM_BITS):
             return int(low), int(high)
         if bits >= MOST_RANDOM_BITS:
@@ -242,18 +233,19 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
     os.register_at_fork(after_in_child=_new_lock_after_fork)
 
 
-def _decide_with_enough_bits(decide: Callable[[int], T | None]) -> T:
-    """Return the decision of `decide` once it is certain, doubling the number of bits each time."""
+def at_precision(bits: int, formula: Callable[[], T]) -> T:
+    """Return the value of a formula of Arb numbers, with this working precision."""
     from flint import ctx
 
+    with _ARB_LOCK, ctx.workprec(bits):
+        return formula()
+
+
+def _decide_with_enough_bits(decide: Callable[[int], T | None]) -> T:
+    """Return the decision of `decide` once it is certain, doubling the number of bits each time."""
     bits = 128
     while bits <= MOST_RANDOM_BITS:
-        with _ARB_LOCK:
-            before, ctx.prec = ctx.prec, bits + 64
-            try:
-                decision = decide(bits)
-            finally:
-                ctx.prec = before
+        decision = at_precision(bits + 64, partial(decide, bits))
         if decision is not None:
             return decision
         bits *= 2

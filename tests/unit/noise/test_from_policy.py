@@ -163,3 +163,10 @@ def test_noise_too_large_for_floats_is_refused():
     with refused(ParameterError, "the noise of this policy", code="too-large"):
         PointsNoise([(1, 1), (1000, 1.01)])
     assert PointsNoise([(1, 1), (1000, 2)]).moment(60) == math.inf
+
+
+def test_the_shape_of_points_is_the_same_for_every_scale():
+    """Not only nearly: a tight curve is kept for exactly one shape."""
+    points = [(10, 0.1), (1000, 2), (1e6, 8)]
+    shape = PointsNoise(points)._standard()
+    assert all(PointsNoise(points, sigma=sigma)._standard() == shape for sigma in np.geomspace(1e-7, 1e7, 60))

@@ -184,3 +184,10 @@ def test_against_simulation():
     allowed = 4.9 * math.sqrt(0.95 * 0.05 / total.size)
     assert abs((total <= half).mean() - 0.95) < allowed
     assert abs((total <= 0.97 * half).mean() - 0.95) > 2 * allowed
+
+
+def test_low_levels_have_the_half_widths_of_one_half():
+    noise = ss.Laplace(sigma=25).noise
+    for unit in (None, 1.0):
+        expected = sum_half_widths(noise, [1, 5], 0.5, unit)
+        assert [sum_half_widths(noise, [1, 5], level, unit) for level in (0.3, 0.01, 1e-12)] == [expected] * 3

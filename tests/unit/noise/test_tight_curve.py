@@ -317,8 +317,12 @@ def test_a_curve_of_the_package_that_is_half_a_per_cent_lower_somewhere_is_not_p
     assert not prove(noise, lowered, SHORTEST)
 
 
-@pytest.mark.parametrize("noise", LOWERED, ids=str)
-@pytest.mark.parametrize("place", [1, 12, -2, -1])
+# Each place, with a noise for which refuting it is quick; and each noise.
+@pytest.mark.parametrize(
+    ("noise", "place"),
+    [(LOWERED[0], 1), (LOWERED[2], 12), (LOWERED[0], -2), (LOWERED[2], -1), (LOWERED[1], -1)],
+    ids=str,
+)
 def test_a_curve_of_the_package_with_a_knot_that_is_too_low_is_not_proved(noise, place):
     curve = packaged(noise)
     losses = curve.log_losses.copy()

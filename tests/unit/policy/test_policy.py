@@ -14,6 +14,7 @@ from helpers.strategies import (
     additive_mechanisms,
     influences,
     log_uniform,
+    mechanisms_of_few_curves,
     plain_policies,
     policies,
     pure_policies,
@@ -417,28 +418,32 @@ def test_bounded_transformation_loss_is_the_worst_over_the_rest_of_the_sum(m, r,
     assert losses.max() == pytest.approx(exact, rel=1e-6, abs=1e-9)
 
 
-@given(
-    m=st.one_of(additive_mechanisms, transformations), r=values, add=st.floats(-1e3, 1e6), times=st.floats(1.01, 100)
+policies_of_values = st.one_of(
+    mechanisms_of_few_curves.map(lambda m: m.tight_policy),
+    st.one_of(additive_mechanisms, transformations).map(lambda m: m.policy),
 )
-def test_bounded_changes_and_their_loose_bounds(m, r, add, times):
-    between = m.bounded_policy()
+
+
+@given(p=policies_of_values, r=values, add=st.floats(-1e3, 1e6), times=st.floats(1.01, 100))
+def test_bounded_changes_and_their_loose_bounds(p, r, add, times):
+    between = ss.BoundedPolicy(p)
     if r + add >= 0:
-        exact = m.bounded_policy(add=add)(r)
+        exact = ss.BoundedPolicy(p, add)(r)
         assert exact == pytest.approx(between(r, r + add), rel=1e-6, abs=1e-9)
-        assert exact <= m.bounded_policy(add=add, loose=True)(r) * (1 + 1e-9) + 1e-12
-    exact = m.band_policy(times=times)(r)
+        assert exact <= ss.BoundedPolicy(p, add, loose=True)(r) * (1 + 1e-9) + 1e-12
+    exact = ss.BandPolicy(p, times)(r)
     assert exact == pytest.approx(between(r, times * r), rel=1e-6, abs=1e-9)
-    assert exact <= m.band_policy(times=times, loose=True)(r) * (1 + 1e-9) + 1e-12
+    assert exact <= ss.BandPolicy(p, times, loose=True)(r) * (1 + 1e-9) + 1e-12
     # knowing that a record is there makes a change of its value no easier to see than its removal
-    assert between(r, 0) <= m.policy(r) * (1 + 1e-9) + 1e-12
+    assert between(r, 0) <= p(r) * (1 + 1e-9) + 1e-12
 
 
-@given(m=additive_mechanisms, r=values, add=st.floats(-1e6, 1e6))
-def test_bounded_additive_loss_sees_the_difference_only(m, r, add):
+@given(m=additive_mechanisms, other=mechanisms_of_few_curves, r=values, add=st.floats(-1e6, 1e6))
+def test_bounded_additive_loss_sees_the_difference_only(m, other, r, add):
     """Corollary BndPrivAddMechGlobSum."""
     if m.pure_policy is not None:
         assert m.bounded_policy(add=add, pure=True)(r) == pytest.approx(m.pure_policy(abs(add)), rel=1e-6, abs=1e-9)
-    assert m.bounded_policy(add=add)(r) <= m.policy(abs(add)) * (1 + 1e-6) + 1e-9
+    assert other.bounded_policy(add=add)(r) <= other.policy(abs(add)) * (1 + 1e-6) + 1e-9
 
 
 def test_splitting_a_record_does_not_protect_its_value_less():
