@@ -342,7 +342,7 @@ def test_tables_that_do_not_fit_are_lost(plan_file, tmp_path, monkeypatch, capsy
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 @pytest.mark.parametrize(
-    ("text", "size"), [(ONE, 64), (SET, 128), (SET, 32)], ids=["one table", "set", "not all tables"]
+    ("text", "size"), [(ONE, 64), (SET, 128), (SET, 48)], ids=["one table", "set", "not all tables"]
 )
 def test_a_real_disk(plan_file, tmp_path, text, size):
     """A small disk holds the drawn tables and not the report, until it is enlarged."""

@@ -55,17 +55,17 @@ print(failed)
 
 
 def test_a_killed_process_leaks_nothing(tmp_path):
-    """300 kills at random moments: the ledger opens and verifies, and every release on disk was charged."""
+    """210 kills at random moments: the ledger opens and verifies, and every release on disk was charged."""
     program = Path(__file__).parents[1] / "helpers" / "crashes.py"
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(program), str(tmp_path), "300", "11"],
+        [sys.executable, "-W", "ignore", str(program), str(tmp_path), "210", "11"],
         capture_output=True,
         text=True,
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout)
-    assert counts["charged"] >= counts["found"] > 100
+    assert counts["charged"] >= counts["found"] > 70
 
 
 def test_concurrent_charges_do_not_exceed_the_cap(tmp_path):

@@ -17,7 +17,7 @@ import re
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from typing import Any
 from slowscale.accounting.account import Account
 from slowscale.accounting.entries import Charged, Created, Entry, apply_entry, read_entry, serialized
 from slowscale.core.errors import LedgerError, SlowscaleError
-from slowscale.core.files import move_new, new_file, sync_folder
+from slowscale.core.files import move_new, new_file, sqlite_address, sync_folder
 
 FIRST_HASH = "0" * 64  # the hash before the first entry
 
@@ -276,16 +276,15 @@ class LedgerFile:
             name = new_file(self.path, 0o660)
             try:
                 digest = link_hash(FIRST_HASH, 1, payload)
-                connection = sqlite3.connect(name, isolation_level=None)
-                connection.execute("PRAGMA journal_mode = MEMORY")  # no other process uses the file yet
-                connection.execute("PRAGMA synchronous = FULL")
-                connection.execute(f"PRAGMA application_id = {APPLICATION}")
-                connection.execute(f"PRAGMA user_version = {SCHEMA}")
-                connection.executescript(f"BEGIN; {'; '.join(TABLES.values())};")
-                connection.execute("INSERT INTO entries VALUES (1, ?, ?)", (payload, digest))
-                connection.execute("INSERT INTO head VALUES (1, 1, ?)", (digest,))
-                connection.execute("COMMIT")
-                connection.close()
+                with closing(sqlite3.connect(name, isolation_level=None)) as connection:
+                    connection.execute("PRAGMA journal_mode = MEMORY")  # no other process uses the file yet
+                    connection.execute("PRAGMA synchronous = FULL")
+                    connection.execute(f"PRAGMA application_id = {APPLICATION}")
+                    connection.execute(f"PRAGMA user_version = {SCHEMA}")
+                    connection.executescript(f"BEGIN; {'; '.join(TABLES.values())};")
+                    connection.execute("INSERT INTO entries VALUES (1, ?, ?)", (payload, digest))
+                    connection.execute("INSERT INTO head VALUES (1, 1, ?)", (digest,))
+                    connection.execute("COMMIT")
                 with suppress(FileExistsError):  # another process created it first
                     move_new(name, self.path)
                 sync_folder(self.path.parent)
@@ -318,13 +317,14 @@ class LedgerFile:
         return connection
 
     def _connect(self) -> sqlite3.Connection:
-        address = f"{self.path.absolute().as_uri()}?mode=rw"
+        address = sqlite_address(self.path, "rw")
         connection = sqlite3.connect(address, uri=True, timeout=LOCK_TIMEOUT, isolation_level=None)
         try:
             connection.execute("PRAGMA trusted_schema = OFF")  # nothing in the file may call functions
             self._check_format(connection)
             # A power loss must not undo a committed charge: flush the folder, too, after the journal is removed.
             connection.execute("PRAGMA synchronous = EXTRA")
+            connection.execute("PRAGMA fullfsync = ON")  # macOS leaves flushed data in the cache of the drive
         except BaseException:
             connection.close()
             raise
@@ -440,4 +440,6 @@ class LedgerFile:
                     remedy="close that program, and try again",
                 ) from error
             code = "unreadable" if what in ("opened", "read") else "unwritable"
-            raise LedgerError(subject, f"could not be {what}: {error}", code=code) from error
+            remedy = "create its folder first" if isinstance(error, FileNotFoundError) and what == "created" else None
+            words: object = "there is no such folder" if remedy else error
+            raise LedgerError(subject, f"could not be {what}: {words}", code=code, remedy=remedy) from error

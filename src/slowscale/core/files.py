@@ -1,6 +1,5 @@
 """Files are written whole or not at all, and replace existing files only on request."""
 
-import errno
 import os
 import re
 import secrets
@@ -9,13 +8,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from slowscale.core.errors import EngineError, ParameterError, ParameterTypeError
 from slowscale.core.interrupts import uninterrupted
 from slowscale.core.parameters import check_flag
-
-# The errors of os.link on a file system without hard links.
-NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 # Names that files can have on every system.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
@@ -84,14 +81,18 @@ def write_files(
             with uninterrupted():
                 unfinished[target] = new_file(target, 0o600 if confidential else 0o666)
             write(unfinished[target])
-            with open(unfinished[target], "rb") as file:
+            with open(unfinished[target], "r+b") as file:  # Windows flushes only what may be written
                 os.fsync(file.fileno())
         with uninterrupted():
             _move(unfinished, overwrite)
         for folder in {target.parent for target in files}:
             sync_folder(folder)
     except OSError as error:
-        raise EngineError(first, f"could not be written: {error.strerror or error}", code="unwritable") from error
+        # Windows replaces no file that is open, for example in Excel.
+        in_use = os.name == "nt" and isinstance(error, PermissionError)
+        remedy = "close the programs that have it open" if in_use else None
+        problem = f"could not be written: {error.strerror or error}"
+        raise EngineError(first, problem, code="unwritable", remedy=remedy) from error
     finally:
         for path in unfinished.values():
             path.unlink(missing_ok=True)
@@ -131,10 +132,11 @@ def _move(unfinished: dict[Path, Path], overwrite: bool) -> None:
 def _keep(target: Path) -> Path:
     """Give a file a second name, or another one where there are no hard links, and return it."""
     name = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
-    try:
-        os.link(target, name, follow_symlinks=False)
-    except (OSError, NotImplementedError):
-        os.rename(target, name)
+    if os.name != "nt":  # Windows removes no second name of an open file
+        with suppress(OSError, NotImplementedError):
+            os.link(target, name, follow_symlinks=False)
+            return name
+    os.rename(target, name)
     return name
 
 
@@ -149,9 +151,9 @@ def move_new(path: Path, target: Path) -> None:
     """Move a file to a target in the same folder, or raise FileExistsError if the target exists."""
     try:
         os.link(path, target)
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links, in the words of its system
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
             os.replace(path, target)
@@ -165,13 +167,28 @@ def move_new(path: Path, target: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Flush a folder to disk, so that the names of the files made in it survive a power loss."""
-    if os.name != "posix":  # other systems cannot open a folder
+    if not hasattr(os, "O_DIRECTORY"):  # Windows cannot open a folder
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def relative_path(path: str | os.PathLike[str], folder: Path) -> str:
+    """Return a path as plans state it: relative to a folder unless on another drive of Windows, and with slashes."""
+    try:
+        found = os.path.relpath(path, folder)
+    except ValueError:  # on another drive
+        found = os.path.abspath(path)
+    return found.replace(os.sep, "/")
+
+
+def sqlite_address(path: Path, mode: str) -> str:
+    """Return the address of a file for SQLite, also of one on a drive or a share of Windows."""
+    place = os.fsencode(path.absolute().as_posix())
+    return f"file://{'' if place.startswith(b'/') else '/'}{quote(place, safe='/:')}?mode={mode}"
 
 
 def _exists(target: Path) -> ParameterError:

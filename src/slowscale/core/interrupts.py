@@ -1,7 +1,9 @@
 """Ctrl-C at any moment, also while modules are imported and files are moved."""
 
+import _thread
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -43,6 +45,15 @@ def uninterrupted() -> Iterator[None]:
         yield
     finally:
         _shields -= 1
+
+
+def interrupt() -> None:
+    """Do in another thread what Ctrl-C does: interrupt the main thread."""
+    main = threading.main_thread().ident
+    if hasattr(signal, "pthread_kill") and main is not None:
+        signal.pthread_kill(main, signal.SIGINT)  # also ends a call of the system that waits
+    else:
+        _thread.interrupt_main()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, similar
 from slowscale.data.connections import engine_errors, fresh_name, literal, quoted
 
 MOST_DIGITS = 38  # the most digits of a decimal
@@ -194,12 +194,21 @@ def _parquet_type(column: Any) -> dt.DataType | None:
             return _LOGICAL.get(other)
 
 
-def listed_columns(columns: Sequence[str]) -> str:
-    """Return the columns of a table in words."""
-    return f"the columns are {', '.join(columns)}"
+def listed_columns(columns: Sequence[str], wanted: str = "") -> str:
+    """Return the columns of a table in words, and the one that is most similar to one that it does not have."""
+    near = similar(wanted, columns)
+    return f"the columns are {', '.join(columns)}" + (f"; did you mean {near!r}?" if near else "")
 
 
 EXAMPLES = '"string", "int64", "float64", "decimal(18, 2)", "boolean", "date" or "timestamp"'
+# What other programs call these types.
+SIMILAR_TYPES = {
+    **dict.fromkeys(("integer", "int", "bigint", "long", "whole", "whole number"), "int64"),
+    **dict.fromkeys(("number", "numeric", "double", "float", "real", "decimal"), "float64"),
+    **dict.fromkeys(("text", "str", "varchar", "char", "character", "factor", "object", "category"), "string"),
+    **dict.fromkeys(("datetime", "datetime64", "time"), "timestamp"),
+    **dict.fromkeys(("bool", "logical"), "boolean"),
+}
 ISO_DATE = "%Y-%m-%d"
 WHOLE_TEXT = r"[+-]?[0-9]+(\.0*)?"
 FLOAT_TEXT = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
@@ -285,7 +294,11 @@ def _check_type(name: Any, given: Any) -> dt.DataType:
     decimal = dtype is not None and dtype.is_decimal() and dtype.scale is not None and is_supported(dtype)
     naive = dtype is not None and dtype.is_timestamp() and dtype.timezone is None
     if not isinstance(name, str) or not (known or decimal or naive):
-        raise ParameterError(f"types[{name!r}]", allowed=f"a type such as {EXAMPLES}", given=given)
+        meant = SIMILAR_TYPES.get(str(given).casefold().split("(")[0].strip())
+        remedy = None if meant is None else f"did you mean {meant!r}?"
+        if dtype is not None and dtype.is_decimal():
+            remedy = f"decimals have at most {MOST_DIGITS} digits, as in 'decimal({MOST_DIGITS}, 2)'"
+        raise ParameterError(f"types[{name!r}]", allowed=f"a type such as {EXAMPLES}", given=given, remedy=remedy)
     return dtype
 
 
@@ -314,7 +327,7 @@ def converted(
             "types",
             f"names {', '.join(unknown)}, which {argument} does not have",
             code="unknown-column",
-            remedy=listed_columns(list(have)),
+            remedy=listed_columns(list(have), unknown[0]),
         )
     columns, unusable = {}, {}
     for name, sql_type in have.items():

@@ -21,7 +21,7 @@ import tomlkit.items
 from tomlkit.exceptions import TOMLKitError
 
 from slowscale.core.errors import ParameterError, PlanError
-from slowscale.core.files import write_files
+from slowscale.core.files import relative_path, write_files
 from slowscale.plan import Plan, read_plan
 from slowscale.plan.checking import check_has_tables
 from slowscale.plan.parts import DATABASE_FILE
@@ -538,5 +538,5 @@ class Folder:
             depth = len(Path(place).relative_to(self.root).parts)
             if depth >= 3:
                 folders[:] = []
-            found += [os.path.relpath(os.path.join(place, name), self.root) for name in names]
+            found += [relative_path(os.path.join(place, name), self.root) for name in names]
         return sorted(name for name in found if name.lower().endswith(tuple(endings)) and not name.startswith("."))

@@ -2,42 +2,47 @@
 
 A job is a folder `.slowscale/jobs/<name>` with the plan as it was confirmed, a state file and the messages. Its name
 comes from the page on which the release was confirmed, so that sending the page twice starts one job. The child process
-holds two locks for as long as it lives: that of the folder, so that one release runs at a time there, whichever server
-started it, and that of the job, which alone tells whether the release still runs. A lock is held without a gap from
-before the job can be found until its process is gone, and the process writes its result before it ends.
+holds the lock of the job for as long as it lives; the lock alone tells whether the release still runs. It takes the
+lock before it writes the state file, without which the job is not found, and writes its result before it ends. A server
+holds the lock of the folder until then, so that one release runs at a time there, whichever server started it.
 """
 
-import fcntl
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from slowscale.core.errors import ParameterError, SlowscaleError
+from slowscale.core.files import relative_path
+from slowscale.core.interrupts import interrupt
+from slowscale.core.locks import is_locked, locked
 from slowscale.plan import Plan
 from slowscale.plan.outputs import outputs_of
 from slowscale.plan.reading import plan_from_text
 from slowscale.workbench.draft import Draft
 
+T = TypeVar("T")
+
 HIDDEN = Path(".slowscale")
 NAME = re.compile(r"[0-9a-f]{32}")
-PLAN_COPY, STATE, PID, CANCEL, LOCK = "plan.toml", "state.json", "pid", "cancel", "lock"
-STARTING, RUNNING, DONE, REFUSED, CANCELLED, STOPPED = (
-    "starting",
-    "running",
-    "done",
-    "refused",
-    "cancelled",
-    "stopped",
-)
+PLAN_COPY, STATE, CANCEL, LOCK = "plan.toml", "state.json", "cancel", "lock"
+RUNNING, DONE, REFUSED, CANCELLED, STOPPED = "running", "done", "refused", "cancelled", "stopped"
+START_TIMEOUT = 30.0  # seconds to wait for another server that starts a release
+LOOK = 0.1  # seconds between two looks whether a job is cancelled
+# A process of its own: Ctrl-C in the terminal of the server does not reach it, and Windows opens no console for it.
+DETACHED: dict[str, Any] = {
+    "start_new_session": True,
+    "creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0),
+}
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class Job:
         A process writes its result before it ends. So if it is gone, the state is read again, and is then the last one.
         """
         found = _read_state(folder)
-        if found is not None and cls(folder, found).open and not _is_locked(folder / LOCK):
+        if found is not None and cls(folder, found).open and not is_locked(folder / LOCK):
             found = _read_state(folder)
             if found is not None and cls(folder, found).open:
                 found["status"] = CANCELLED if (folder / CANCEL).exists() else STOPPED
@@ -83,7 +88,7 @@ class Job:
     @property
     def open(self) -> bool:
         """Whether the job is still at work."""
-        return self.status in (STARTING, RUNNING)
+        return self.status == RUNNING
 
     @property
     def charge(self) -> Literal["no ledger", "unknown", "charged", "not charged"]:
@@ -92,15 +97,6 @@ class Job:
             return "no ledger"
         charged = self.state.get("charged")
         return "unknown" if charged is None else "charged" if charged else "not charged"
-
-    @property
-    def pid(self) -> int | None:
-        """The number of the process, or None if it was never started."""
-        try:
-            pid = int((self.folder / PID).read_text(encoding="ascii"))
-        except (OSError, ValueError):
-            return None
-        return pid if pid > 1 else None
 
     def plan(self, path: Path) -> Plan:
         """Return the plan as it was confirmed; `path` is that of the plan file."""
@@ -116,12 +112,15 @@ class Jobs:
 
     def all(self) -> list[Job]:
         """Return the jobs of the plan file, the newest first."""
+        found = [job for job in self._of_every_plan() if job.state["plan"] == self.plan.name]
+        return sorted(found, key=lambda job: job.state["started"], reverse=True)
+
+    def _of_every_plan(self) -> list[Job]:
         try:
             names = [place.name for place in self.folder.iterdir()]
         except OSError:
             return []
-        found = [job for name in names if (job := self.get(name)) and job.state["plan"] == self.plan.name]
-        return sorted(found, key=lambda job: job.state["started"], reverse=True)
+        return [job for name in names if (job := self.get(name))]
 
     def get(self, name: str) -> Job | None:
         """Return a job, or None if there is none of that name."""
@@ -134,20 +133,19 @@ class Jobs:
         with ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context(_opened(self.root / HIDDEN / LOCK))
+                free = stack.enter_context(locked(self.root / HIDDEN / LOCK, wait=START_TIMEOUT))
             except OSError as error:
                 raise ParameterError(
-                    f"the folder {HIDDEN}", f"cannot be used ({error.strerror})", code="unwritable",
+                    f"the folder {HIDDEN}", f"cannot be used ({error.strerror or error})", code="unwritable",
                     remedy="remove or rename it",
                 ) from None  # fmt: skip
-            return self._start(name, draft, overwrite, lock)
+            return self._start(name, draft, overwrite, free)
 
-    def _start(self, name: str, draft: Draft, overwrite: bool, lock: int) -> Job:
-        free = _take(lock)
+    def _start(self, name: str, draft: Draft, overwrite: bool, free: bool) -> Job:
         known = self.get(name)
         if known is not None:
             return known
-        if not free:
+        if not free or any(job.open for job in self._of_every_plan()):
             raise ParameterError(
                 "another release", "is running in this folder", code="busy",
                 remedy="wait until it is finished, or cancel it",
@@ -160,33 +158,35 @@ class Jobs:
         place.mkdir(mode=0o700, exist_ok=True)
         (place / PLAN_COPY).write_text(draft.text, encoding="utf-8")
         started = datetime.now(UTC).isoformat()
+        state = {"status": RUNNING, "started": started, "plan": draft.path.name, "charges": before}
         asked = [name, str(draft.path), *["--overwrite"] * overwrite]
-        with _opened(place / LOCK) as own_lock, (place / "messages.txt").open("wb") as messages:
-            _take(own_lock)
-            write_state(place, {"status": STARTING, "started": started, "plan": draft.path.name, "charges": before})
+        with (place / "messages.txt").open("wb") as messages:
             child = subprocess.Popen(
                 # No module of the data's folder is imported: -P, and another folder to start in.
                 [sys.executable, "-P", "-m", "slowscale.workbench.job", *asked],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=messages,
                 stderr=messages,
-                start_new_session=True,
                 cwd=place,
-                pass_fds=[lock, own_lock],
+                **DETACHED,
             )
-            (place / PID).write_text(str(child.pid), encoding="ascii")
         _CHILDREN.append(child)
-        found = self.get(name)
-        assert found is not None
-        return found
+        assert child.stdin is not None
+        with suppress(OSError), child.stdin as first_state:  # unless the process has ended
+            first_state.write(json.dumps(state).encode())
+        while True:
+            ended = child.poll() is not None
+            found = self.get(name)
+            if found is not None:
+                return found
+            if ended:
+                write_state(place, {**state, "status": STOPPED})
+            time.sleep(0.01)
 
     def cancel(self, job: Job) -> None:
         """Interrupt a job, as Ctrl-C interrupts the command: a charge stays charged."""
-        pid = job.pid
-        if job.open and pid is not None and _is_locked(job.folder / LOCK):
+        if job.open:
             (job.folder / CANCEL).touch()
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGINT)
 
     def settled(self, job: Job, last: bool = False) -> Job:
         """Return a job with its outcome if its process ended without a result. The outcome is determined once.
@@ -218,39 +218,23 @@ def _reap() -> None:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    """Yield an open lock file. A child process that was started meanwhile, and has the number, keeps it open."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+def cancellable(place: Path) -> Iterator[None]:
+    """Interrupt the block when the job is cancelled."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(LOOK):
+            if (place / CANCEL).exists():
+                interrupt()
+                return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
     try:
-        yield file
+        yield
     finally:
-        os.close(file)
-
-
-def _take(lock: int) -> bool:
-    """Lock an open file, and return whether that was possible."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def _is_locked(path: Path) -> bool:
-    """Whether a process holds a lock. If that cannot be known, the process is taken to be at work."""
-    try:
-        file = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(file)
-    return False
+        done.set()
+        watcher.join()
 
 
 def outcome(job: Job, plan_path: Path) -> dict[str, Any]:
@@ -265,7 +249,7 @@ def outcome(job: Job, plan_path: Path) -> dict[str, Any]:
         return {"files": []}
     outputs = [] if plan.output is None else [str(path) for _, path in outputs_of(plan)]
     files = [path for path in outputs if _written_since(path, job)]
-    found: dict[str, Any] = {"files": [os.path.relpath(path, plan_path.parent) for path in files]}
+    found: dict[str, Any] = {"files": [relative_path(path, plan_path.parent) for path in files]}
     before = job.state.get("charges")
     if now is None:
         found["charged"] = None
@@ -292,7 +276,7 @@ def charges(plan: Plan) -> int | None:
 
 def _read_state(folder: Path) -> dict[str, Any] | None:
     try:
-        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        state = json.loads(_while_in_use(lambda: (folder / STATE).read_bytes()))
     except (OSError, ValueError):
         return None
     return checked_state(state) if isinstance(state, dict) else None
@@ -307,7 +291,7 @@ def checked_state(state: dict[str, Any]) -> dict[str, Any]:
 
     status = state.get("status")
     found = {
-        "status": status if status in (STARTING, RUNNING, DONE, REFUSED, CANCELLED, STOPPED) else STOPPED,
+        "status": status if status in (RUNNING, DONE, REFUSED, CANCELLED, STOPPED) else STOPPED,
         "files": texts("files"),
         "warnings": texts("warnings"),
         "confidential": texts("confidential"),
@@ -323,4 +307,13 @@ def write_state(place: Path, state: dict[str, Any]) -> None:
     """Replace the state file of a job, at once and whole."""
     unfinished = place / f"{STATE}.{os.getpid()}"
     unfinished.write_text(json.dumps(state), encoding="utf-8")
-    os.replace(unfinished, place / STATE)
+    _while_in_use(lambda: os.replace(unfinished, place / STATE))
+
+
+def _while_in_use(use: Callable[[], T]) -> T:
+    """Use a file, again for a second while it is refused: Windows replaces no file that another process reads."""
+    for _ in range(50):
+        with suppress(PermissionError):
+            return use()
+        time.sleep(0.02)
+    return use()

@@ -68,7 +68,11 @@ def redirect_file(address: str) -> Iterator[Path]:
 
     The address itself must not be given to a browser: everybody on this machine can read the command lines of others.
     """
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="slowscale-", suffix=".html") as file:
-        file.write(moving_page(address))
-        file.flush()
-        yield Path(file.name)
+    handle, name = tempfile.mkstemp(prefix="slowscale-", suffix=".html")
+    file = Path(name)
+    try:
+        with open(handle, "w", encoding="utf-8") as page:  # closed before it is opened again, for Windows
+            page.write(moving_page(address))
+        yield file
+    finally:
+        file.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ import pytest
 from starlette.applications import Starlette
 
 from slowscale.plan import read_plan
-from slowscale.plan.starting import DATA_TABLE, TEMPLATE
+from slowscale.plan.starting import template_for
 from slowscale.workbench.app import Workbench
 from slowscale.workbench.draft import Draft, Folder
 from slowscale.workbench.pages import data, tables
@@ -239,6 +239,14 @@ class TestData:
         assert text.count('name="type:') == 8
         assert re.search(r'value="intx"[^>]*aria-invalid[^>]*>\s*<p class="field-problem"', text)
 
+    @pytest.mark.parametrize("text", ["", ONE.replace('"plan.ledger"', '"farms.ledger"')])
+    def test_a_ledger_that_is_named_after_the_data_follows_it(self, client, bench, text):
+        bench.plan.write_text(text)
+        for place, ledger in (("farms.parquet", "farms.ledger"), ("other.csv", "other.ledger")):
+            form = {**form_of(client, "/data", "/data"), "place": place}
+            assert client.post("/data", data=form).status_code == 303
+            assert tomllib.loads(bench.plan.read_text())["ledger"]["path"] == ledger
+
     def test_other_data_keeps_the_rest_of_the_plan(self, client, bench):
         write(bench, ONE)
         form = {**form_of(client, "/data", "/data"), "place": "other.csv"}
@@ -423,7 +431,7 @@ class TestTables:
         ],
     )
     def test_labels_have_the_type_of_their_column(self, client, bench, column, typed, labels):
-        bench.plan.write_text(TEMPLATE.replace(DATA_TABLE, '[data]\npath = "farms.parquet"'))
+        bench.plan.write_text(template_for("farms.parquet", ["[data]", 'path = "farms.parquet"']))
         changes = {"sum": ["cattle"], "kind": "cross", "by": [column], f"labels:{column}": typed}
         assert saved(client, bench, changes).status_code == 303
         cells = tomllib.loads(bench.plan.read_text())["tables"]["cells"]
@@ -515,7 +523,7 @@ class TestTables:
         assert form_of(client, "/tables", "/tables")["margin_by0"] == ['kind, "x, y"']
 
     def test_a_new_plan_without_cells(self, client, bench):
-        bench.plan.write_text(TEMPLATE.replace(DATA_TABLE, '[data]\npath = "farms.parquet"'))
+        bench.plan.write_text(template_for("farms.parquet", ["[data]", 'path = "farms.parquet"']))
         assert saved(client, bench, {"count": "yes"}).status_code == 303
         plan = tomllib.loads(bench.plan.read_text())
         assert plan["tables"] == {"cells": {"count": {"mechanism": ""}}}

@@ -1,20 +1,21 @@
 """Releases of the workbench: what is said before one, whether one still runs, and what became of it."""
 
-import fcntl
+import collections
 import html
 import json
 import os
 import re
+import signal
 import stat
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from helpers.workbench_client import READY, workbench_in
 
-from slowscale.workbench import server
+from slowscale.core.locks import locked
+from slowscale.workbench import jobs, server
 from slowscale.workbench.app import NO_LEDGER_NOTE
 from slowscale.workbench.security import Door
 
@@ -93,22 +94,13 @@ class TestBefore:
         assert "outside the folder" in self.check(folder)
 
 
-@contextmanager
-def locked(path):
-    """Hold a lock, as the process of a job does."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 class TestJobs:
     @pytest.fixture
     def place(self, folder):
-        """A job whose process has a number that no process has."""
+        """A job whose process is gone."""
         place = folder / ".slowscale" / "jobs" / NAME
         place.mkdir(parents=True)
         (place / "plan.toml").write_text(READY)
-        (place / "pid").write_text("4194304")
         return place
 
     def write(self, place, **state):
@@ -116,28 +108,26 @@ class TestJobs:
         known = {"status": "running", "started": started, "plan": "plan.toml", "charges": 0}
         (place / "state.json").write_text(json.dumps({**known, **state}))
 
-    @pytest.mark.parametrize("status", ["starting", "running"])
-    def test_the_lock_decides_whether_a_release_runs(self, folder, place, status):
+    def test_the_lock_decides_whether_a_release_runs(self, folder, place):
         _, client = workbench_in(folder)
-        self.write(place, status=status)
+        self.write(place)
         with locked(place / "lock"):
             text = client.get(f"/release/{NAME}").text
             assert "The release is running." in text
             assert "charged" not in text
-            assert json.loads((place / "state.json").read_text())["status"] == status  # no guess is written
+            assert json.loads((place / "state.json").read_text())["status"] == "running"  # no guess is written
             assert "A release is running" in client.get("/release").text
         assert "Nothing was charged" in client.get(f"/release/{NAME}").text
 
     def test_a_result_that_is_written_at_the_end_counts(self, folder, place, monkeypatch):
         """The process may write its result and end between two looks at it."""
-        from slowscale.workbench import jobs
 
         def ends(path):
             self.write(place, status="done", charged=True, files=["published/cells.parquet"])
             return False
 
         self.write(place)
-        monkeypatch.setattr(jobs, "_is_locked", ends)
+        monkeypatch.setattr(jobs, "is_locked", ends)
         assert "Released" in workbench_in(folder)[1].get(f"/release/{NAME}").text
 
     def test_a_ledger_that_cannot_be_read_is_not_called_missing(self, folder, place):
@@ -186,6 +176,44 @@ def test_a_plan_without_tables_is_refused(folder):
     job = finished(workbench, NAME)
     assert job.status == "refused"
     assert "nothing to publish" in job.state["message"]
+
+
+@pytest.mark.parametrize("has_signals", [True, False], ids=["posix", "windows"])
+def test_a_cancelled_job_is_interrupted(tmp_path, monkeypatch, has_signals):
+    if not has_signals:
+        monkeypatch.delattr(signal, "pthread_kill")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore the signal
+    try:
+        with jobs.cancellable(tmp_path):
+            pass
+        (tmp_path / "cancel").touch()
+        with pytest.raises(KeyboardInterrupt), jobs.cancellable(tmp_path):
+            collections.deque(map(time.sleep, [0.05] * 400))
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_process_that_cannot_start_is_a_stopped_job(folder, monkeypatch):
+    workbench, client = workbench_in(folder)
+    monkeypatch.setattr(jobs.sys, "executable", "/bin/false")
+    job = workbench.jobs.start(NAME, workbench.draft, False)
+    assert job.status == "stopped"
+    assert "Nothing was charged" in client.get(f"/release/{NAME}").text
+
+
+def test_a_process_carries_a_job_out_once(folder):
+    """A server may be killed between starting a process and hearing from it."""
+    from slowscale.workbench.job import main
+
+    workbench, _ = workbench_in(folder)
+    workbench.jobs.start(NAME, workbench.draft, False)
+    before = finished(workbench, NAME).state
+    assert main(NAME, folder / "plan.toml", True, json.dumps({**before, "status": "running"}).encode()) == 1
+    assert workbench.jobs.get(NAME).state == before
+    place = workbench.jobs.folder / ("1" * 32)
+    place.mkdir()
+    assert main(place.name, folder / "plan.toml", True, b"") == 1  # the server was killed before it said anything
+    assert workbench.jobs.get(place.name) is None
 
 
 def finished(workbench, name):

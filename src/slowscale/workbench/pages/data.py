@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from slowscale.core.errors import SlowscaleError
 from slowscale.plan import plan_for
-from slowscale.plan.starting import DATA_TABLE, TEMPLATE, proposed_name
+from slowscale.plan.starting import proposed_ledger, proposed_name, template_around
 from slowscale.workbench import forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
 from slowscale.workbench.draft import ChangedElsewhereError, Draft
@@ -211,12 +211,15 @@ def with_data(workbench: Workbench, draft: Draft, place: str) -> Draft:
         fields.append("name")
     for field in fields:
         draft = draft.put(("data", field), proposed.get(field))
+    if isinstance(before, str) and draft.get("ledger", "path") == proposed_ledger(before):
+        draft = draft.put(("ledger", "path"), proposed_ledger(proposed[source]))
     return draft.with_comments(("data", "types"), new.comments("data", "types"))
 
 
 def _is_untouched(draft: Draft) -> bool:
     """Whether a plan is still the proposed one, apart from its data."""
-    before, _, behind = TEMPLATE.partition(DATA_TABLE)
+    place = draft.get("data", "path") or draft.get("data", "database")
+    before, behind = template_around(place if isinstance(place, str) else "")
     plain = draft.text.startswith(before) and draft.text.endswith(behind)
     return plain and set(draft.get("data", default={})) <= set(PROPOSED)
 

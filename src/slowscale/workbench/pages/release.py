@@ -1,6 +1,5 @@
 """Release: confirm, progress, result. A job has the name that its page was given, so that it is started once."""
 
-import os
 import secrets
 from typing import Any
 
@@ -11,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from slowscale.core.errors import SlowscaleError
+from slowscale.core.files import relative_path
 from slowscale.workbench import forms
 from slowscale.workbench.app import Page, Workbench, workbench_of
 from slowscale.workbench.jobs import Job
@@ -43,7 +43,7 @@ async def question(request: Request) -> Response:
         plan = await run_in_threadpool(workbench.checked_plan, draft)
         found["ledger"] = plan.ledger is not None
         checked = await run_in_threadpool(check_plan, plan, True)
-        found["existing"] = [os.path.relpath(file, workbench.folder.root) for file in checked.existing]
+        found["existing"] = [relative_path(file, workbench.folder.root) for file in checked.existing]
         found["refusal"] = checked.refused
     except (SlowscaleError, OSError) as error:
         found["refusal"] = str(error)
