@@ -24,7 +24,8 @@ from slowscale.mechanisms.grid import EXACT, compact, directed, floats, largest,
 NumberColumn = pa.Array | pa.ChunkedArray
 # Floats of at least this many units may stand for several numbers of units.
 AMBIGUOUS_UNITS = 2**51
-INTERVALS = ("box", "fieller", "delta")
+INTERVALS = ("box", "exact", "fieller", "delta")
+MEAN_INTERVALS = ("box", "fieller", "delta")
 RATIO_DIGITS = 6  # significant digits of a published ratio and of the ends of its interval
 RATIO_SUFFIXES = ("", "_se", "_low", "_high")  # of the columns that publish a ratio
 
@@ -129,10 +130,10 @@ class Ratios:
         ]
 
 
-def check_interval(interval: object, argument: str = "interval") -> None:
+def check_interval(interval: object, argument: str = "interval", allowed: tuple[str, ...] = INTERVALS) -> None:
     """Raise unless an argument names a kind of interval for ratios."""
-    if interval not in INTERVALS:
-        raise ParameterError(argument, allowed=INTERVALS, given=interval)
+    if interval not in allowed:
+        raise ParameterError(argument, allowed=allowed, given=interval)
 
 
 def box_level(level: float) -> float:
@@ -149,6 +150,20 @@ def box_ratios(x: Estimates, y: Estimates, x_ends: tuple[Array, Array], y_ends: 
         denominator = np.where(y_low <= y_high, np.clip(y.value, y_low, y_high), 0.0)
         value, se = _divide(Estimates(numerator, x.se), Estimates(denominator, y.se))
     return Ratios(value, se, low, high, denominator != 0)
+
+
+def exact_ratios(x: Estimates, y: Estimates, ends: tuple[Any, Any], nonnegative: bool) -> Ratios:
+    """Return the ratios x / y with given intervals, clipped to them; if `nonnegative`, both are raised to 0 before.
+
+    Where y is 0, the ratio is NaN.
+    """
+    low, high = (np.asarray(end, float) for end in ends)
+    if nonnegative:
+        x, y = (Estimates(np.maximum(one.value, 0.0), one.se) for one in (x, y))
+    with np.errstate(all="ignore"):
+        value, se = (np.where(y.value == 0, np.nan, found) for found in _divide(x, y))
+        value = np.clip(value, low, high)
+    return Ratios(value, se, low, high, np.full(low.size, True))
 
 
 def normal_ratios(x: Estimates, y: Estimates, level: float, interval: str) -> Ratios:
