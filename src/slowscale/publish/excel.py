@@ -20,7 +20,7 @@ from slowscale.publish.publication import NOT_PRIVATE_NOTE, Publication
 EXCEL_ROWS, EXCEL_COLUMNS = 1_048_576, 16_384
 ROWS_ABOVE = 10  # enough for the title and the heading
 EXCEL_TEXT = 32_767  # the most characters of a cell
-LONGEST_ADDITION = " " * 500  # room for what is added to the title and the description of a column
+LONGEST_ADDITION = " " * 1000  # room for what is added to the title and the description of a column
 EXCEL_DIGITS = 15  # Excel keeps no further digits of a number
 EVERY_DIGIT = Context(prec=400)  # no digit is rounded away
 SHEET_NAME_LENGTH = 31

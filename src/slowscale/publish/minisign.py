@@ -136,11 +136,11 @@ def keygen(name: str | os.PathLike[str], passphrase: str | None = None) -> tuple
     secret = base64.b64encode(SECRET_FORM.pack(b"Ed", *header, content)).decode()
 
     def write_public(target: Path) -> None:
-        target.write_text(f"untrusted comment: minisign public key {_shown(key.id)}\n{key.public}\n")
+        target.write_bytes(f"untrusted comment: minisign public key {_shown(key.id)}\n{key.public}\n".encode())
         target.chmod(0o644)
 
     def write_secret(target: Path) -> None:
-        target.write_text(f"untrusted comment: minisign {kind} key\n{secret}\n")
+        target.write_bytes(f"untrusted comment: minisign {kind} key\n{secret}\n".encode())
 
     write_files(dict(zip(targets, (write_secret, write_public), strict=True)), confidential=True)
     return targets

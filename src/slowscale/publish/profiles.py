@@ -22,11 +22,12 @@ from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.core.numbers import grid, percent
 from slowscale.mechanisms.grid import compact
 from slowscale.publish.publication import NEGATIVE_FLAG, PROFILES, ColumnLabel, Publication, label_text, nearest
+from slowscale.release.describing import CELLS_WORDS, SUFFIXES, Described, describe_columns
 from slowscale.release.numbers import number_column
 from slowscale.release.table import ReleasedSums
 
 CV_SLACK = 1e-12  # relative to a coefficient of variation: it is not rounded up because of an error of floats
-CELLS_TITLE, CELLS_WORDS = "Cells added up", "How many published cells were added up."
+CELLS_TITLE = "Cells added up"
 SMALL_STEP = 2**61  # twice a remainder by such a step fits in 64 bits
 TIE_WIDTH = 1e-9  # relative to a quotient: nearer to where rounding changes, floats are rounded as exact numbers
 LABELS_NAMED = 3  # the most labels without a name that an error lists
@@ -169,9 +170,9 @@ class _Estimate:
 
     name: str
     level: float
-    approximate: bool
     unit: Fraction | None
     label: ColumnLabel
+    described: Mapping[str, Described]
 
     def column(
         self, role: str, name: str, values: Any, *, words: str = "", unit: str | None, step: Fraction | None
@@ -179,39 +180,42 @@ class _Estimate:
         """Return the estimate itself or a column that belongs to it, with more words about its values."""
         level = percent(self.level)
         if role in ("low", "high"):
-            end = {"low": "lower", "high": "upper"}[role]
-            about = (
-                f"The {end} end of an interval that holds the true value with a probability of "
-                f"{'about ' * self.approximate}{level}. It is missing if the interval has no such end."
-            )
-            short, title = f"{end.capitalize()} end, {level}", f", {end} end of the {level} interval"
+            end = {"low": "Lower", "high": "Upper"}[role]
+            short, title = f"{end} end, {level}", f", {end.lower()} end of the {level} interval"
         else:
-            short, title, about = COLUMN_TEXTS[role]
+            short, title = COLUMN_TITLES[role]
+        about = [self.described[self.name + SUFFIXES[role]].text] if role in SUFFIXES else []
         if role == "estimate" and self.label.description is not None:
-            about = f"{self.label.description.rstrip('.')}. {about}"
-        return PublishedColumn(
-            name, values, role, self.name, self.label.title + title, unit, about + words, step, short
-        )
+            about = [f"{self.label.description.rstrip('.')}.", *about]
+        text = " ".join([*about, *[words] * bool(words)])
+        return PublishedColumn(name, values, role, self.name, self.label.title + title, unit, text, step, short)
 
 
-# The short heading, the end of the title, and the description.
-COLUMN_TEXTS = {
-    "estimate": ("Estimate", "", "The estimate"),
-    "se": ("Standard error", ", standard error", "The standard error of the estimate."),
-    "transformed": (
-        "Transformed",
-        ", transformed",
-        "The transformed sum with its noise, which the estimate and the interval are computed from.",
-    ),
-    "cv": ("Coefficient of variation, %", ", coefficient of variation", ""),
-    "flag": ("Reliability", ", reliability", "The reliability of the estimate: "),
+# The short heading and the end of the title.
+COLUMN_TITLES = {
+    "estimate": ("Estimate", ""),
+    "se": ("Standard error", ", standard error"),
+    "transformed": ("Transformed", ", transformed"),
+    "cv": ("Coefficient of variation, %", ", coefficient of variation"),
+    "flag": ("Reliability", ", reliability"),
 }
 
 
+def described_columns(release: ReleasedSums, publication: Publication, large: bool = True) -> dict[str, Described]:
+    """Return what each column is, with the titles and units of a publication; with the errors of large sums, or not."""
+    facts = release.facts
+    labels = {name: publication.label(name) for name in (*facts.columns, *facts.ratios)}
+    titles = {name: label.title for name, label in labels.items()} | {
+        key: publication.key_title(key) for key in facts.by
+    }
+    units = {name: label.unit for name, label in labels.items()}
+    return describe_columns(facts, release.table if large else None, units, titles)
+
+
 def _estimates(release: ReleasedSums, publication: Publication) -> list[_Estimate]:
-    known, label = release.facts, publication.label
-    sums = [_Estimate(name, one.level, False, one.grid, label(name)) for name, one in known.columns.items()]
-    ratios = [_Estimate(name, one.level, one.approximate, None, label(name)) for name, one in known.ratios.items()]
+    known, label, described = release.facts, publication.label, described_columns(release, publication)
+    sums = [_Estimate(name, one.level, one.grid, label(name), described) for name, one in known.columns.items()]
+    ratios = [_Estimate(name, one.level, None, label(name), described) for name, one in known.ratios.items()]
     return [*sums, *ratios]
 
 
@@ -219,7 +223,7 @@ def _research(release: ReleasedSums, publication: Publication) -> list[Published
     """Return the columns of the profile "research": all that were released."""
     keys, columns, known = _key_columns(release, publication), _others(release, publication), release.facts
     for estimate in _estimates(release, publication):
-        suffixes = {"estimate": "", "se": "_se", "low": "_low", "high": "_high", "transformed": "_transformed"}
+        suffixes = dict(SUFFIXES)
         if estimate.unit is None or f"{estimate.name}_transformed" in {*known.columns, *known.ratios}:
             del suffixes["transformed"]  # a ratio has none, and a column of this name is another one
         for role, suffix in suffixes.items():
@@ -227,8 +231,7 @@ def _research(release: ReleasedSums, publication: Publication) -> list[Published
             if name in release.table.column_names:
                 unit = None if role == "transformed" else estimate.label.unit
                 step = None if role in ("se", "transformed") else estimate.unit
-                words = ", as it was released." if role == "estimate" else ""
-                columns.append(estimate.column(role, name, release.table[name], words=words, unit=unit, step=step))
+                columns.append(estimate.column(role, name, release.table[name], unit=unit, step=step))
     order = release.table.column_names
     return [*keys, *sorted(columns, key=lambda column: order.index(column.name))]
 
@@ -277,16 +280,23 @@ def _basic_estimate(
             zero = pa.scalar(0).cast(shown.type)
             shown = pc.if_else(pc.less(shown, zero), zero, shown)
         if role == "estimate":
-            words = "." if step is None else f", rounded to a multiple of {grid(step)}."
-            words += " Negative estimates are shown as 0." if rule == "zero" else ""
+            words = "" if step is None else f"Rounded to a multiple of {grid(step)}."
+            words = f"{words} Negative estimates are shown as 0.".strip() if rule == "zero" else words
         else:
-            words = "" if step is None else f" It is rounded outwards to a multiple of {grid(step)}."
+            words = "" if step is None else f"Rounded outwards to a multiple of {grid(step)}."
         yield estimate.column(role, name + suffix, shown, words=words, unit=unit, step=step or estimate.unit)
     known = np.isfinite(tenths)
     cv, column = pa.array(np.where(known, tenths, 0.0) / 10, mask=~known), _free_name(f"{name}_cv", taken)
     yield estimate.column("cv", column, cv, words=CV_WORDS, unit="%", step=Fraction(1, 10))
     flag, column = pa.array(flags.tolist(), pa.string(), mask=np.isnan(numbers)), _free_name(f"{name}_flag", taken)
-    yield estimate.column("flag", column, flag, words=f"{flag_words(publication, rule)}.", unit=None, step=None)
+    yield estimate.column(
+        "flag",
+        column,
+        flag,
+        words=f"The reliability of the estimate: {flag_words(publication, rule)}.",
+        unit=None,
+        step=None,
+    )
 
 
 CV_WORDS = (

@@ -1,7 +1,6 @@
 """A publication as a value: title, source, labels, units of measure, code lists, and the form of the numbers."""
 
 import csv
-import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -11,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from slowscale.core.errors import ParameterError, ParameterTypeError
+from slowscale.core.errors import ParameterError, ParameterTypeError, similar
 from slowscale.core.parameters import as_number
 from slowscale.core.typing import UnitLike
 from slowscale.mechanisms.grid import as_unit
@@ -267,8 +266,8 @@ def label_text(label: object) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the remedy for an unknown name: the nearest known name, or all names."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+    near = similar(name, names)
+    return f"did you mean {near!r}?" if near else f"there are {', '.join(names)}"
 
 
 def _as_label(name: str, label: object) -> ColumnLabel:

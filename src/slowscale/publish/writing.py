@@ -27,6 +27,7 @@ from slowscale.mechanisms.calibration import notion_in_words
 from slowscale.publish.excel import check_excel, write_excel
 from slowscale.publish.profiles import CV_WORDS, PublishedTable, finite, flag_words, published_tables
 from slowscale.publish.publication import NOT_PRIVATE_NOTE, Publication
+from slowscale.release.describing import column_errors, error_sentences
 from slowscale.release.facts import BASIC_METADATA, METADATA, PUBLICATION, escape_formulas, escaped_names, file_hash
 from slowscale.release.release import Release
 from slowscale.release.table import ReleasedSums, released_by, rollup_in_words
@@ -281,7 +282,11 @@ def _reading(publication: Publication, tables: Sequence[PublishedTable]) -> list
     if any(ratio.approximate for ratio in ratios):
         words.append("The intervals of some ratios are approximate.")
     if tables[0].profile != "basic":
-        return [*words, "A standard error is the standard deviation of the noise in an estimate, or an estimate of it."]
+        return [
+            *words,
+            "A standard error is the root mean square error by the noise, or an estimate of it. In files, x_se is the "
+            "standard error of x, and x_low and x_high are the ends of its interval.",
+        ]
     words.append(f"The coefficient of variation is {CV_WORDS[0].lower()}{CV_WORDS[1:]}")
     estimates = {column.of: column for table in tables for column in table.columns if column.role == "estimate"}
     rules = {publication.negative(name) for name in estimates}
@@ -318,7 +323,11 @@ def _noise(publication: Publication, release: ReleasedSums) -> list[str]:
         made_by = released_by(column)
         how = "" if made_by is None else f" {made_by.words.format(total='sum')}"
         clipped = " Results below 0 were raised to 0, which biases them upwards." if column.nonnegative else ""
-        words.append(f"{publication.label(name).title} ({name}): {column.described}, unit {column.unit}.{how}{clipped}")
+        label = publication.label(name)
+        words.append(f"{label.title} ({name}): {column.described}, unit {column.unit}.{how}{clipped}")
+        if not rollup and (errors := column_errors(name, column, release.table)):
+            measured = "" if label.unit is None else f" ({label.unit})"
+            words.append(f"How wrong {label.title} can be{measured}: {' '.join(error_sentences(errors))}")
     for name, ratio in release.facts.ratios.items():
         parts = " / ".join(publication.label(part).title for part in (ratio.numerator, ratio.denominator))
         words.append(f"{publication.label(name).title} ({name}): {parts}, computed from the published numbers.")
@@ -333,7 +342,7 @@ def _privacy(release: ReleasedSums) -> list[str]:
         f"Protected: {known.protects}.",
         f"{'A record may lose' if known.protect is None else f'One {known.protect} may lose in each cell'} ({notion}), "
         f"added up: {'; '.join(losses)}. The loss depends on the size of the {known.protect or 'record'}, by this "
-        "rule, which was fixed before the noise was drawn.",
+        "rule.",
     ]
     if rollup:
         words.append(f"This is the loss by the cells, table {rollup.of}. The sums add nothing to it.")

@@ -5,7 +5,6 @@ sums or ranks and a source of bits, and `released` describes the drawn numbers. 
 drawn tables and derives the roll-ups.
 """
 
-import difflib
 import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +23,7 @@ from slowscale.accounting.largest import Value, exact, value_of
 from slowscale.accounting.record import COUNT, folded, plain_label
 from slowscale.core.arrays import to_arrow
 from slowscale.core.data_errors import Name
-from slowscale.core.errors import DataError, ParameterError, located
+from slowscale.core.errors import DataError, ParameterError, located, similar
 from slowscale.core.parameters import lazy
 from slowscale.data import engines, rowwise
 from slowscale.data.conversion import Source, listed_columns
@@ -427,8 +426,8 @@ def _check_column(name: str, table: EngineTable, source: Source) -> None:
             code="unsupported",
             remedy="convert it before to text, a date, or numbers of at most 38 digits",
         )
-    near = difflib.get_close_matches(name, table.columns, n=1)
-    suggestion = f"did you mean {near[0]!r}?" if near else listed_columns(table.columns)
+    near = similar(name, table.columns)
+    suggestion = f"did you mean {near!r}?" if near else listed_columns(table.columns)
     raise ParameterError(f"column {name!r}", "is not in the data", code="unknown-column", remedy=suggestion)
 
 

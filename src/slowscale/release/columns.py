@@ -17,7 +17,10 @@ from slowscale.accounting.bands import Band, Use
 from slowscale.accounting.charge import read_mechanism
 from slowscale.accounting.largest import Value, value_of
 from slowscale.accounting.record import ANY, folded
-from slowscale.accounting.sizes import COUNT, NUMBERS_OF_RECORDS, RecordSize, default_sizes, default_span
+from slowscale.accounting.sizes import COUNT, NUMBERS_OF_RECORDS, RecordSize, check_count, default_sizes, default_span
+from slowscale.core.errors import ParameterError
+from slowscale.core.numbers import format_number
+from slowscale.core.parameters import as_number
 from slowscale.core.typing import ArrayLike, Scalar
 from slowscale.data import rowwise
 from slowscale.mechanisms import Mechanism
@@ -303,7 +306,30 @@ def explain_columns(columns: Sequence[ColumnPolicy], size: RecordSize, times: fl
     uses = [column.use for column in columns if column.use is not None]
     band = Band.of(times, uses)
     values = [column.between(size, band) for column in columns]
-    return explain(found, values) if len(found) == len(columns) else None
+    return replace(explain(found, values), band=times) if len(found) == len(columns) else None
+
+
+def explain_record(
+    columns: Sequence[ColumnPolicy], record: Mapping[str, float], times: float = BAND, name: str = "record"
+) -> Explanation:
+    """Return what a record with these values loses through all columns, and what that means; `name` is for errors."""
+    sized = [column for column in columns if not column.single]
+    check_count(record, name)
+    for column in sized:
+        value = record.get(column.name)
+        if value is None:
+            remedy = f"give a value of each of {', '.join(dict.fromkeys(one.name for one in sized))}"
+            raise ParameterError(name, f"has no value of {column.name}", code="missing", remedy=remedy)
+        if column.largest is not None and abs(value) > column.largest:
+            most = f"at most {format_number(column.largest)}: the release refuses larger values"
+            raise ParameterError(f"{name} {column.name}", allowed=most, given=value)
+    values = tuple((one, abs(as_number(f"{name}, {one}", number, "a number"))) for one, number in record.items())
+    explained = explain_columns(columns, RecordSize("the record", values), times)
+    assert explained is not None
+    if not math.isfinite(explained.loss):
+        problem, remedy = "is too large to compute", "give smaller values"
+        raise ParameterError("the loss at these values", problem, code="too-large", remedy=remedy)
+    return explained
 
 
 def size_span(columns: Sequence[ColumnPolicy], sizes: Sequence[RecordSize]) -> tuple[float, float]:

@@ -9,7 +9,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,7 +32,8 @@ FORMAT = 1
 METADATA = b"slowscale"  # the key of the facts in the metadata of an Arrow schema
 BASIC_METADATA = b"slowscale_facts"  # the key there in files for readers, which are not the whole release
 PUBLICATION = b"slowscale_publication"  # the key of titles and notes there, if the table was published with any
-FILE_ENTRIES = ("types", "escaped", "escaped_names", "sha256")  # of the JSON file beside a CSV file, besides the facts
+# The entries of the JSON file beside a CSV file, besides the facts.
+FILE_ENTRIES = ("types", "descriptions", "escaped", "escaped_names", "sha256")
 # The types of the columns of released tables, by Arrow's names.
 COLUMN_TYPES: dict[str, pa.DataType] = {
     str(dtype): dtype
@@ -45,6 +47,7 @@ WRITTEN_NUMBER = r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 Many = BeforeValidator(lambda given: tuple(given) if isinstance(given, list) else given)
 Texts = Annotated[tuple[str, ...], Many]
 Numbers = Annotated[tuple[int | float, ...], Many]
+Units = Mapping[str, str | None] | None  # units of measure, by column
 Description = Annotated[tuple[Mapping[str, Any], ...] | None, Many]  # a policy, as `RecordPolicy.from_dict` reads it
 
 # The stated estimator and standard error if the noise has no mean or no variance.
@@ -216,6 +219,9 @@ class RollupFacts(_Facts):
         The key columns of the cells that were added over.
     levels
         The levels of hierarchies that the sums are for, each with the key column that it groups.
+    groupings
+        For each level, the SHA-256 of the name of its key column and of the labels of the cells there, with their
+        labels of the level. Levels with the same one group the cells in the same way.
     number
         The name of the column with the number of cells in each sum.
     complete
@@ -230,10 +236,17 @@ class RollupFacts(_Facts):
     of: str
     over: Texts
     levels: dict[str, str]
+    groupings: dict[str, str]
     number: str
     complete: bool | None = None
     rules: dict[str, str]
     biases: dict[str, float] = {}
+
+    @model_validator(mode="after")
+    def _check_groupings(self) -> "RollupFacts":
+        if self.groupings.keys() != self.levels.keys():
+            raise ValueError("there must be a grouping for each level")
+        return self
 
 
 class TableFacts(_Facts):
@@ -382,10 +395,36 @@ def with_facts(table: pa.Table, facts: Facts) -> pa.Table:
     return table.replace_schema_metadata({METADATA: json.dumps(facts.to_dict())})
 
 
-def parquet_files(table: pa.Table, facts: Facts, path: str | os.PathLike[str], overwrite: bool) -> Writers:
+def column_descriptions(table: pa.Table, facts: Facts, units: Units) -> dict[str, dict[str, str]]:
+    """Return the unit of measure and the description of each column of a table."""
+    from slowscale.release.describing import describe_columns
+
+    found = {} if facts.table is None else describe_columns(facts.tables[facts.table], table, units)
+    return {name: found[name].to_dict() for name in table.column_names if name in found}
+
+
+@contextmanager
+def kept_release() -> Iterator[None]:
+    """Say that a release is not lost, if a file in its place exists: it is charged, and can be written elsewhere."""
+    try:
+        yield
+    except ParameterError as error:
+        if error.code == "exists":
+            error.remedy = (
+                "the release that was to be written is charged and still in memory: write it under another name, or "
+                f"{error.remedy}"
+            )
+        raise
+
+
+def parquet_files(
+    table: pa.Table, facts: Facts, path: str | os.PathLike[str], overwrite: bool, units: Units = None
+) -> Writers:
     """Return the Parquet file to write, with the facts in its schema, and the function that writes it."""
     target = check_output_path(path, ".parquet", overwrite)
-    described = with_facts(table, facts)
+    words = column_descriptions(table, facts, units)
+    fields = [field.with_metadata(words[field.name]) if field.name in words else field for field in table.schema]
+    described = with_facts(pa.table(table.columns, schema=pa.schema(fields)), facts)
     return {target: lambda file: pa.parquet.write_table(described, file)}
 
 
@@ -394,20 +433,24 @@ def read_parquet(source: Path) -> tuple[pa.Table, dict[str, Any]]:
     table = pa.parquet.read_table(source)
     metadata = table.schema.metadata or {}
     facts = json.loads(metadata[METADATA])
-    if PUBLICATION in metadata:  # names that a publication put beside the labels, and what it says of each column
-        kept = [field.name for field in table.schema if (field.metadata or {}).get(b"role") != b"name"]
-        table = pa.table({name: table[name] for name in kept})
-    return table.replace_schema_metadata(None), facts
+    # Left out are descriptions of columns and, in a publication, the names beside the labels.
+    names = [PUBLICATION in metadata and (field.metadata or {}).get(b"role") == b"name" for field in table.schema]
+    kept = [i for i, is_name in enumerate(names) if not is_name]
+    fields = [table.schema.field(i).remove_metadata() for i in kept]
+    return pa.table([table.column(i) for i in kept], schema=pa.schema(fields)), facts
 
 
-def csv_files(table: pa.Table, facts: Facts, path: str | os.PathLike[str], overwrite: bool) -> Writers:
+def csv_files(
+    table: pa.Table, facts: Facts, path: str | os.PathLike[str], overwrite: bool, units: Units = None
+) -> Writers:
     """Return the CSV file, and the JSON file with its facts, column types and SHA-256, with functions to write them."""
     target = check_output_path(path, ".csv", overwrite)
     facts_target = check_output_path(f"{target}.json", ".json", overwrite)
     types = {field.name: str(field.type) for field in table.schema}
     escaped_table, escaped = escape_formulas(table)
     names = escaped_names(table.column_names)
-    described = {**facts.to_dict(), "types": types, **({"escaped": escaped} if escaped else {})}
+    described = {**facts.to_dict(), "types": types, "descriptions": column_descriptions(table, facts, units)}
+    described |= {"escaped": escaped} if escaped else {}
     if names != table.column_names:
         escaped_table = escaped_table.rename_columns(names)
         described["escaped_names"] = True
@@ -440,6 +483,7 @@ def read_csv(source: Path) -> tuple[pa.Table, dict[str, Any]]:
             code="mismatch",
             remedy="use both files as they were released",
         )
+    facts.pop("descriptions", None)
     types = {name: COLUMN_TYPES[dtype] for name, dtype in facts.pop("types").items()}
     header = escaped_names(list(types)) if facts.pop("escaped_names", False) else list(types)
     table = pa.csv.read_csv(

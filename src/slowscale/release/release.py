@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
 
-from slowscale.accounting import RecordPolicy
+from slowscale.accounting import Explanation, RecordPolicy
 from slowscale.accounting.bands import Band, band_policy
 from slowscale.accounting.record import read_policies
 from slowscale.core.errors import EngineError, ParameterError, ParameterTypeError, Place, Shown, SlowscaleError
@@ -33,6 +33,7 @@ from slowscale.release.facts import (
     Facts,
     TableFacts,
     csv_files,
+    kept_release,
     parquet_files,
     read_csv,
     read_parquet,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from slowscale.data.hierarchies import Hierarchy
     from slowscale.publish import Publication
     from slowscale.publish.charts import ReleasePlot
+    from slowscale.release.derived import DerivedTable
     from slowscale.release.session import Session
 
 # The functions that prepare the files of a table, by the ending of its file.
@@ -115,7 +117,8 @@ class Release:
 
     def __getitem__(self, name: str) -> Any:
         if not isinstance(name, str) or name not in self.tables:
-            raise ParameterError("table", allowed=tuple(self.tables), given=name, code="unknown-name")
+            remedy = "for a column, write to_pandas()[column]" if len(self.tables) == 1 else None
+            raise ParameterError("table", allowed=tuple(self.tables), given=name, code="unknown-name", remedy=remedy)
         return self.tables[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -239,6 +242,37 @@ class Release:
         """Return the release with one more column in its table, a ratio; see `ReleasedSums.ratio`."""
         return self._with(self._only_sums.ratio(numerator, denominator, name, level, interval))
 
+    def growth(
+        self,
+        earlier: "Release | ReleasedSums | Mapping[str, object]",
+        *,
+        columns: str | Sequence[str] | None = None,
+        level: float = 0.95,
+    ) -> "DerivedTable":
+        """Return by how much published sums grew; see `ReleasedSums.growth`."""
+        return self._only_sums.growth(earlier, columns=columns, level=level)
+
+    def difference(
+        self,
+        earlier: "Release | ReleasedSums | Mapping[str, object]",
+        *,
+        columns: str | Sequence[str] | None = None,
+        level: float = 0.95,
+    ) -> "DerivedTable":
+        """Return the differences of published sums to earlier ones; see `ReleasedSums.difference`."""
+        return self._only_sums.difference(earlier, columns=columns, level=level)
+
+    def share(
+        self,
+        of: "str | Sequence[str] | Release | ReleasedSums" = (),
+        *,
+        columns: str | Sequence[str] | None = None,
+        level: float = 0.95,
+        hierarchy: "Hierarchy | Iterable[Hierarchy] | None" = None,
+    ) -> "DerivedTable":
+        """Return the shares of the cells in totals; see `ReleasedSums.share`."""
+        return self._only_sums.share(of, columns=columns, level=level, hierarchy=hierarchy)
+
     def rollup(
         self, by: str | Sequence[str] = (), *, hierarchy: "Hierarchy | Iterable[Hierarchy] | None" = None
     ) -> "Release":
@@ -268,6 +302,18 @@ class Release:
         band = Band.of(self.facts.band if times is None else times, uses)
         return band_policy(self.policy, uses, band)
 
+    def explain(self, record: Mapping[str, float]) -> Explanation:
+        """Return what a record with these values loses by the release, and what an attacker could do: print it.
+
+        Parameters
+        ----------
+        record
+            The value of each released column, such as {"emp": 12}; of an entity, its totals in one cell.
+        """
+        from slowscale.release.columns import drawn_columns, explain_record
+
+        return explain_record(drawn_columns(self), record, self.facts.band)
+
     def entity(self, cells: Mapping[str, Sequence[Record]]) -> float:
         """Return what an entity with several records may lose, from its totals in the cells of each table.
 
@@ -293,26 +339,35 @@ class Release:
             total += (policy({}) if cells[name] else 0.0) if once else policy.entity(cells[name])
         return total
 
-    def to_parquet(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    def to_parquet(
+        self, path: str | os.PathLike[str], *, overwrite: bool = False, measured_in: Mapping[str, str] | None = None
+    ) -> Path:
         """Write Parquet files with the facts in their schemas, all or none, and return the path.
 
-        The path is that of the file of the table or, if there are several, of a folder for their files.
+        The path is that of the file of the table or, if there are several, of a folder for their files. `measured_in`
+        has the units of measure of released columns, such as {"payann": "thousand USD"}, which are published, too.
         """
-        return self._write(path, ".parquet", overwrite)
+        return self._write(path, ".parquet", overwrite, measured_in)
 
-    def to_csv(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    def to_csv(
+        self, path: str | os.PathLike[str], *, overwrite: bool = False, measured_in: Mapping[str, str] | None = None
+    ) -> Path:
         """Write CSV files, each with its facts in a JSON file; see `to_parquet` and `ReleasedTable.to_csv`."""
-        return self._write(path, ".csv", overwrite)
+        return self._write(path, ".csv", overwrite, measured_in)
 
-    def _write(self, path: str | os.PathLike[str], ending: str, overwrite: bool) -> Path:
+    def _write(
+        self, path: str | os.PathLike[str], ending: str, overwrite: bool, units: Mapping[str, str] | None
+    ) -> Path:
         paths: dict[str, str | os.PathLike[str]] = dict.fromkeys(self.tables, path)
         if len(self.tables) > 1:
             folder = ensure_dir(path)
             paths = {name: folder / f"{name}{ending}" for name in self.tables}
         files: Writers = {}
-        for name, file in paths.items():
-            files |= WRITERS_OF[ending](self.tables[name].table, self.tables[name].file_facts, file, overwrite)
-        write_files(files, overwrite=overwrite)
+        with kept_release():
+            for name, file in paths.items():
+                one = self.tables[name]
+                files |= WRITERS_OF[ending](one.table, one.file_facts, file, overwrite, units)
+            write_files(files, overwrite=overwrite)
         return Path(path)
 
     def publish(
@@ -345,7 +400,8 @@ class Release:
         """
         from slowscale.publish import publish
 
-        return publish(self, path, publication, profile=profile, overwrite=overwrite)
+        with kept_release():
+            return publish(self, path, publication, profile=profile, overwrite=overwrite)
 
     def report(
         self,
@@ -376,7 +432,8 @@ class Release:
         """
         from slowscale.publish.report import write_report
 
-        return write_report(self, path, spent=spent, overwrite=overwrite, sizes=sizes, publication=publication)
+        with kept_release():
+            return write_report(self, path, spent=spent, overwrite=overwrite, sizes=sizes, publication=publication)
 
     def confidential_report(self, path: str | os.PathLike[str], session: "Session", *, overwrite: bool = False) -> Path:
         """Write a report for the curator only: one HTML file with the losses of the records and the true errors.
@@ -413,19 +470,28 @@ def read_release(path: str | os.PathLike[str]) -> Release:
         table = _read_table(place)
         tables, whole = {table.name: table}, table.whole
     else:
-        paths = {file.stem: file for kind in ("csv", "parquet") for file in sorted(place.glob(f"*.{kind}"))}
+        # Files for readers, which a data package describes, may lie there as well: they have no facts beside them.
+        packaged = any(place.glob("*.datapackage.json"))
+        files = [file for kind in ("csv", "parquet") for file in sorted(place.glob(f"*.{kind}"))]
+        paths = {file.stem: file for file in files if not packaged or file.suffix != ".csv" or _has_facts(file)}
         if not paths:
             raise ParameterError(
                 "path", "must be a folder with the Parquet or CSV files of a release", code="empty", given=str(place)
             )
-        whole = _read_table(next(iter(paths.values()))).whole
-        missing = [name for name in whole.tables if name not in paths]
-        if missing:
-            raise EngineError(place, f"has no file of the tables {', '.join(missing)} of the release", code="missing")
+        first = next(iter(paths.values()))
+        whole = _read_table(first).whole
+        if missing := [name for name in whole.tables if name not in paths]:
+            absent = ", ".join(f"{name}{first.suffix}" for name in missing)
+            raise EngineError(
+                place,
+                f"is not the folder of one release: it has {first.name}, but not {absent} of the same release",
+                code="missing",
+                remedy="give the folder that to_csv or to_parquet wrote, or one file",
+            )
         tables = {name: _read_table(paths[name]) for name in whole.tables}
         for name, table in tables.items():
             other = paths[name].with_suffix(".csv")  # the other format of a table may be left from another release
-            if Path(f"{other}.json").exists() and read_file_facts(other).id != whole.id:
+            if _has_facts(other) and read_file_facts(other).id != whole.id:
                 raise EngineError(
                     place,
                     f"has files of two releases, {paths[name]} and {other}",
@@ -442,6 +508,10 @@ def read_release(path: str | os.PathLike[str]) -> Release:
     facts: Facts = whole.with_(table=None)
     policy, pure = _read_policies(place, facts, [facts.tables[name] for name in facts.drawn], facts.protect)
     return Release.of(tables, facts, policy, pure)
+
+
+def _has_facts(file: Path) -> bool:
+    return Path(f"{file}.json").exists()
 
 
 def _damaged(path: Path, problem: object, place: Place = ()) -> EngineError:
@@ -486,7 +556,8 @@ def _read_table(source: Path) -> ReleasedTable:
     except FileNotFoundError as error:
         missing = str(error.filename or source) if source.exists() else str(source)
         beside = "" if missing == str(source) else f", which holds the facts of {source} and must be beside it"
-        raise ParameterError("path:", f"there is no file {missing}{beside}", code="missing") from None
+        remedy = "give a file or a folder that a release was written to, or a plan"
+        raise ParameterError("path:", f"there is no file {missing}{beside}", code="missing", remedy=remedy) from None
     except Exception as error:
         raise EngineError(
             source,

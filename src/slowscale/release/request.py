@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
-from difflib import get_close_matches
 from fractions import Fraction
 from functools import partial
 from itertools import pairwise
@@ -21,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn, TypedDict, cast
 
 from slowscale.accounting.record import COUNT, folded
-from slowscale.core.errors import ParameterError, ParameterTypeError, Shown, located
+from slowscale.core.errors import ParameterError, ParameterTypeError, Shown, located, similar
 from slowscale.core.files import PLAIN_NAME
 from slowscale.core.parameters import as_number, check_flag, lazy, level_quantile
 from slowscale.core.typing import Scalar, UnitLike
@@ -30,7 +29,7 @@ from slowscale.data.keys import Keys
 from slowscale.data.rowwise import check_text
 from slowscale.mechanisms import REGISTRY, Mechanism, TransformationMechanism
 from slowscale.mechanisms.grid import as_unit
-from slowscale.release.numbers import check_interval
+from slowscale.release.numbers import MEAN_INTERVALS, check_interval
 
 # The name of the table of a request with one table that has no name.
 ONLY = "table"
@@ -188,7 +187,7 @@ class Sums(Table):
         taken = {*self.by, *self.mechanisms}
         if self.means is not None:
             with located("means"):
-                check_interval(self.means, "means")
+                check_interval(self.means, "means", MEAN_INTERVALS)
                 if self.count is None:
                     raise ParameterError(
                         "count", "is needed to publish means, which are sums divided by it", code="missing"
@@ -237,9 +236,9 @@ def checked_options(table: type[Table], options: Any) -> Any:
     known = [one.name for one in fields(table) if one.kw_only]  # type: ignore[arg-type]
     for name in options:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
+            near = similar(name, known)
             if near:
-                hint = f"did you mean {near[0]!r}?"
+                hint = f"did you mean {near!r}?"
             elif name in ("by", "group_by"):
                 hint = "to group the records, give their public keys with `keys`"
             else:

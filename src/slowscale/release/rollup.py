@@ -4,6 +4,8 @@ They are computed from published numbers only, so no record loses more by them. 
 units.
 """
 
+import hashlib
+import json
 import math
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from slowscale.core.arrays import group_rows, to_arrow, to_numpy
+from slowscale.core.arrays import first_rows, group_rows, to_arrow, to_numpy
 from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
 from slowscale.core.numbers import STANDARD_ERROR_DIGITS, format_number, rounded
 from slowscale.data.hierarchies import Hierarchy, kind_of_labels
@@ -52,12 +54,15 @@ class Margin:
         The key columns of the margin, by name.
     levels
         The levels of hierarchies among them, each with the key column of the cells that it groups.
+    groupings
+        For each level, the SHA-256 of its mapping of labels; see `RollupFacts`.
     groups, counts
         The group of each cell, and the number of cells in each group.
     """
 
     labels: dict[str, Any]
     levels: dict[str, str]
+    groupings: dict[str, str]
     groups: Any
     counts: Any
 
@@ -103,6 +108,7 @@ def roll_up(
             of=cells.name,
             over=tuple(key for key in by if key not in margin.labels),
             levels=margin.levels,
+            groupings=margin.groupings,
             number=number,
             complete=complete,
             rules=rules,
@@ -135,22 +141,28 @@ def _check(release: ReleasedSums) -> None:
             code="unsupported",
             remedy=f"roll up its cells, the table {release.facts.rollup.of!r}: the errors of sums follow from theirs",
         )
-    for name, facts in release.facts.columns.items():
-        if facts.nonnegative:
-            raise ParameterError(
-                f"column {name!r}",
-                "was released with nonnegative=True, so its cells are biased upwards and their biases would add up",
-                code="clipped",
-                remedy="roll up a release without it",
-            )
-        if facts.estimator not in ("mean", NO_MEAN):  # sums of symmetric noise are symmetric
-            raise ParameterError(
-                f"column {name!r}",
-                f"was released with the estimator {facts.estimator!r}, so its cells are biased and their biases would "
-                "add up",
-                code="biased",
-                remedy='roll up a release with the estimator "mean"',
-            )
+    for name in release.facts.columns:
+        check_addable(release, name)
+
+
+def check_addable(release: ReleasedSums, name: str) -> None:
+    """Raise if the biases of the cells of a column would add up."""
+    facts = release.facts.columns[name]
+    if facts.nonnegative:
+        raise ParameterError(
+            f"column {name!r}",
+            "was released with nonnegative=True, so its cells are biased upwards and their biases would add up",
+            code="clipped",
+            remedy="use a release without it",
+        )
+    if facts.estimator not in ("mean", NO_MEAN):  # sums of symmetric noise are symmetric
+        raise ParameterError(
+            f"column {name!r}",
+            f"was released with the estimator {facts.estimator!r}, so its cells are biased and their biases would "
+            "add up",
+            code="biased",
+            remedy='use a release with the estimator "mean"',
+        )
 
 
 def margin_of(release: ReleasedSums, by: Any, hierarchy: Any) -> Margin:
@@ -162,13 +174,16 @@ def margin_of(release: ReleasedSums, by: Any, hierarchy: Any) -> Margin:
         raise ParameterTypeError("by", allowed="the name of a key column, or a list of names", given=by)
     owners = {level: one for one in hierarchies for level in one.levels}
     labels: dict[str, Any] = {}
+    levels, groupings = {}, {}
     for name in names:
         if name in labels:
             raise ParameterError("by", "must name each column once", code="duplicate", given=names)
         if name in keys:
             labels[name] = release.table[name]
         elif name in owners:
-            labels[name] = owners[name].label_column(name, release.table[owners[name].column])
+            levels[name] = key = owners[name].column
+            labels[name] = owners[name].label_column(name, release.table[key])
+            groupings[name] = _grouping(key, release.table[key], labels[name])
         else:
             known = ", ".join([*keys, *owners]) or "none: the table has no keys"
             hint = "" if owners else ". For a level such as a county's state, give `hierarchy=ss.Hierarchy(…)`"
@@ -186,7 +201,14 @@ def margin_of(release: ReleasedSums, by: Any, hierarchy: Any) -> Margin:
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
         kept[name] = pa.concat_arrays(chunks).take(to_arrow(first))
     counts = np.bincount(groups, minlength=first.size).astype(np.int64)
-    return Margin(kept, {name: owners[name].column for name in names if name not in keys}, groups, counts)
+    return Margin(kept, levels, groupings, groups, counts)
+
+
+def _grouping(key: str, labels: Any, parents: Any) -> str:
+    """Return the SHA-256 of a key column's name and of its distinct labels with their parents, in order."""
+    first = to_arrow(first_rows([labels]))
+    pairs = sorted(zip(*(column.take(first).to_pylist() for column in (labels, parents)), strict=True))
+    return hashlib.sha256(json.dumps([key, pairs], default=str).encode()).hexdigest()
 
 
 def _hierarchies(hierarchy: Any, keys: list[str], columns: list[str]) -> list[Hierarchy]:

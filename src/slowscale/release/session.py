@@ -27,6 +27,7 @@ from slowscale.core.errors import (
 )
 from slowscale.core.parameters import check_flag
 from slowscale.core.typing import DataLike, Scalar
+from slowscale.data.conversion import listed_columns
 from slowscale.data.engines import engine_of
 from slowscale.data.keys import Keys
 from slowscale.data.rowwise import EngineTable, Records
@@ -566,8 +567,8 @@ def check_names(declared: Mapping[str, Any] | None, table: EngineTable, argument
                 argument,
                 f"{'names' if argument == 'largest' else 'has a cap on'} {name!r}, which is not a column",
                 code="unknown-column",
-                remedy=f"the columns are {', '.join(table.columns)}. Correct the name. In Python, declare a derived "
-                "column to the ledger, and give the ledger to the session",
+                remedy="correct the name (in Python, declare a derived column to the ledger, and give the ledger to "
+                f"the session); {listed_columns(table.columns, name)}",
                 path=("data" if argument == "largest" else "ledger", argument, name),
             )
 
@@ -581,8 +582,9 @@ def warn_if_empty(rows: Any, where: object) -> None:
     if where is not None or rows.any():
         return
     words = (
-        "no record has any of the keys: the release has noise on zeros. Do the labels of the keys look like those of "
-        "the data? (confidential: do not publish this warning)"
+        "no record has any of the keys: the release has noise on zeros, and it was charged. Compare the labels of "
+        "the keys with those of the data, by `slowscale inspect` or session.inspect, before you release again "
+        "(confidential: do not publish this warning)"
     )
     try:
         warnings.warn(words, ConfidentialWarning, stacklevel=_caller())

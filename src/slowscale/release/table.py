@@ -31,19 +31,15 @@ from slowscale.release.facts import (
     RollupFacts,
     TableFacts,
     csv_files,
+    kept_release,
     parquet_files,
     with_facts,
 )
 from slowscale.release.numbers import (
     RATIO_SUFFIXES,
-    Estimates,
     NumberColumn,
-    Ratios,
     as_floats,
-    box_level,
-    box_ratios,
     check_interval,
-    normal_ratios,
     number_column,
     whole_units,
 )
@@ -54,6 +50,8 @@ if TYPE_CHECKING:
 
     from slowscale.data.hierarchies import Hierarchy
     from slowscale.publish.charts import ReleasePlot
+    from slowscale.release.derived import DerivedTable
+    from slowscale.release.release import Release
     from slowscale.release.rollup import Margin
 
 SHOWN_ROWS = 10  # in a notebook
@@ -120,18 +118,32 @@ class ReleasedTable:
         assert isinstance(frame, pl.DataFrame)
         return frame
 
-    def to_parquet(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write a Parquet file with the facts in its schema, whole or not at all, and return its path."""
-        return write_files(parquet_files(self.table, self.file_facts, path, overwrite), overwrite=overwrite)
+    def to_parquet(
+        self, path: str | os.PathLike[str], *, overwrite: bool = False, measured_in: Mapping[str, str] | None = None
+    ) -> Path:
+        """Write a Parquet file with the facts in its schema, whole or not at all, and return its path.
 
-    def to_csv(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        The metadata of each column have its description and, if `measured_in` has it, its unit of measure.
+        """
+        with kept_release():
+            files = parquet_files(self.table, self.file_facts, path, overwrite, measured_in)
+            return write_files(files, overwrite=overwrite)
+
+    def to_csv(
+        self, path: str | os.PathLike[str], *, overwrite: bool = False, measured_in: Mapping[str, str] | None = None
+    ) -> Path:
         """Write a CSV file and, beside it, the facts in a JSON file: table.csv and table.csv.json.
+
+        The JSON file describes each column under "descriptions". `measured_in` has the units of measure of released
+        columns, such as {"payann": "thousand USD"}; they are published, too.
 
         Labels that a spreadsheet would run as a formula, such as =1+1, are written with an apostrophe in front. The
         JSON file lists the columns with such labels under "escaped", and `read_release` removes the apostrophes. The
         names of columns are treated like labels.
         """
-        return write_files(csv_files(self.table, self.file_facts, path, overwrite), overwrite=overwrite)
+        with kept_release():
+            files = csv_files(self.table, self.file_facts, path, overwrite, measured_in)
+            return write_files(files, overwrite=overwrite)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -293,8 +305,11 @@ class ReleasedSums(ReleasedTable):
             The level of the interval.
         interval
             "box": all ratios of a value in an interval for the numerator to a value in an interval for the denominator,
-            each at the level (1 + level)/2. It holds the true ratio with probability `level` or more. "fieller" and
-            "delta" are approximate: they treat the noise as normal, and may hold the true ratio much less often.
+            each at the level (1 + level)/2. "exact": from the known noise of a test, if both columns have additive
+            noise or the same root without an offset. It is about half as wide where both numbers are large against
+            their noise, but has no upper end where the denominator may be 0. Both hold the true ratio with probability
+            `level` or more. "fieller" and "delta" are approximate: they treat the noise as normal, and may hold the
+            true ratio much less often.
         """
         name = f"{numerator}_per_{denominator}" if name is None else name
         for argument, column in (("numerator", numerator), ("denominator", denominator)):
@@ -306,8 +321,11 @@ class ReleasedSums(ReleasedTable):
             raise ParameterError("name", allowed="text that is not a column's name", given=name)
         check_interval(interval)
         level_quantile(level)
-        table = self.table
-        columns = self._ratios(numerator, denominator, level, interval).columns()
+        from slowscale.release.derived import Numbers, ratios
+
+        table, rows = self.table, np.arange(len(self))
+        x, y = (Numbers(self, column, rows) for column in (numerator, denominator))
+        columns = ratios(x, y, level, interval).columns()
         for suffix, numbers in zip(RATIO_SUFFIXES, columns, strict=True):
             table = table.append_column(name + suffix, pa.array(numbers, from_pandas=True))
         facts = RatioFacts(
@@ -315,9 +333,84 @@ class ReleasedSums(ReleasedTable):
             denominator=denominator,
             level=float(level),
             interval=interval,
-            approximate=interval != "box",
+            approximate=interval not in ("box", "exact"),
         )
         return self.with_facts(self.facts.with_(ratios={**self.facts.ratios, name: facts}), table=table)
+
+    def growth(
+        self,
+        earlier: "ReleasedSums | Release | Mapping[str, object]",
+        *,
+        columns: str | Sequence[str] | None = None,
+        level: float = 0.95,
+    ) -> "DerivedTable":
+        """Return by how much published sums grew, relative to an earlier release: 0.05 is 5 % more.
+
+        Rows are matched by their keys. The interval of `x_growth` holds the true growth with probability `level` or
+        more. With additive noise in both releases, or the same root without an offset, it is exact: all growth rates
+        are in it that a test with the known noise does not reject. It has no upper end where the earlier sum may be 0.
+        With other transformations it is the box of an interval for each sum, at the level (1 + level)/2.
+
+        Parameters
+        ----------
+        earlier
+            A release, or one of its tables, with independent noise and the same key columns. To compare the rows of
+            one table, the label of the earlier rows, such as {"year": 2023}.
+        columns
+            The columns; by default all that both tables have.
+        level
+            The level of the intervals. Below 0.5, they are about as wide as at 0.5.
+        """
+        from slowscale.release.derived import growth
+
+        return growth(self, earlier, columns, level)
+
+    def difference(
+        self,
+        earlier: "ReleasedSums | Release | Mapping[str, object]",
+        *,
+        columns: str | Sequence[str] | None = None,
+        level: float = 0.95,
+    ) -> "DerivedTable":
+        """Return the differences of published sums to those of an earlier release; the arguments are as for `growth`.
+
+        The interval of `x_difference` holds the true difference with probability `level` or more. With additive noise
+        it comes from the distribution of the difference of both noises, otherwise it is a box.
+        """
+        from slowscale.release.derived import difference
+
+        return difference(self, earlier, columns, level)
+
+    def share(
+        self,
+        of: "str | Sequence[str] | ReleasedSums | Release" = (),
+        *,
+        columns: str | Sequence[str] | None = None,
+        level: float = 0.95,
+        hierarchy: "Hierarchy | Iterable[Hierarchy] | None" = None,
+    ) -> "DerivedTable":
+        """Return the shares of the cells in totals.
+
+        The interval of `x_share` holds the true share with probability `level` or more. With additive noise it is
+        exact, as that of `growth` is, and accounts for the noise that a cell and its total share. With a
+        transformation it is a box.
+
+        Parameters
+        ----------
+        of
+            The key columns, or levels of the hierarchy, within which the published cells are added to totals; by
+            default there is one total of all cells. Or a table of totals, of this release or of another one. If it
+            is a roll-up of the same cells, its levels must group them as those of this table do.
+        columns
+            The columns; by default all that both tables have.
+        level
+            The level of the intervals. Below 0.5, they are about as wide as at 0.5.
+        hierarchy
+            An `ss.Hierarchy` of a key column, or a list of them.
+        """
+        from slowscale.release.derived import share
+
+        return share(self, of, columns, level, hierarchy)
 
     def with_facts(self, facts: TableFacts, name: str | None = None, table: pa.Table | None = None) -> "ReleasedSums":
         """Return the table with other facts and, if given, under another name and with other numbers."""
@@ -347,21 +440,6 @@ class ReleasedSums(ReleasedTable):
         for words in biased_sums(rolled):
             warnings.warn(words, UnitWarning, stacklevel=2)
         return rolled
-
-    def _ratios(self, numerator: str, denominator: str, level: float, interval: str) -> Ratios:
-        x, y = (
-            Estimates(self._as_floats(column), self._as_floats(f"{column}_se")) for column in (numerator, denominator)
-        )
-        if interval != "box":
-            return normal_ratios(x, y, level, interval)
-        x_ends, (y_low, y_high) = (
-            (as_floats(low, -1), as_floats(high, 1))
-            for low, high in (self._interval(column, box_level(level)) for column in (numerator, denominator))
-        )
-        facts = self.facts.columns[denominator]
-        if facts.at_least is not None:  # the smallest denominator of a ratio that exists
-            y_low = np.maximum(y_low, float(facts.grid) if facts.on_grid else 0.0)
-        return box_ratios(x, y, x_ends, (y_low, y_high))
 
     def _column_facts(self, argument: str, column: object) -> ColumnFacts:
         """Return the facts of a released column, or raise an error that names the argument."""

@@ -39,9 +39,11 @@ def test_columns_carry_their_labels(release, publication):
     labels = {field.name: {k.decode(): v.decode() for k, v in field.metadata.items()} for field in schema}
     assert labels["pay"]["title"] == "Annual payroll"
     assert labels["pay"]["unit"] == "thousand USD"
-    assert labels["pay"]["description"] == "Before taxes. The estimate, rounded to a multiple of 1,000."
+    words = labels["pay"]["description"]
+    assert words.startswith("Before taxes. Annual payroll: the sum in the cell, in thousand USD, with random noise.")
+    assert words.endswith("Rounded to a multiple of 1,000.")
     assert "Negative estimates are shown as 0" in labels["emp"]["description"]
-    assert "probability of 95 %" in labels["pay_low"]["description"]
+    assert "the true sum lies between the two ends in 95 % of cells" in labels["pay_low"]["description"]
     assert labels["pay_cv"]["unit"] == "%"
     assert "unit" not in labels["state"]
 

@@ -192,7 +192,8 @@ def test_facts_of_quantiles_fit_together(releases, change):
 def rewritten(path, entries):
     """Write entries into a ledger with a valid chain of hashes."""
     before = FIRST_HASH
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+    with closing(sqlite3.connect(path, isolation_level=None)) as file, file:
+        file.execute("BEGIN")  # or each entry would be written to the disk by itself
         file.execute("DELETE FROM entries")
         for number, payload in enumerate(entries, 1):
             before = link_hash(before, number, payload)

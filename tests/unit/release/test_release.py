@@ -90,6 +90,27 @@ def test_files_are_not_lost(release, tmp_path):
     assert not path.exists()
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda release, folder: release.to_csv(folder / "one.csv"),
+        lambda release, folder: release.to_parquet(folder / "one.parquet"),
+        lambda release, folder: next(iter(release.tables.values())).to_csv(folder / "one.csv"),
+        lambda release, folder: next(iter(release.tables.values())).to_parquet(folder / "one.parquet"),
+        lambda release, folder: release.publish(folder / "one.csv", ss.Publication("Pay")),
+        lambda release, folder: release.report(folder / "one.html"),
+    ],
+)
+def test_a_charged_release_can_be_written_elsewhere(release, tmp_path, write):
+    for ending in ("csv", "parquet", "html"):
+        (tmp_path / f"one.{ending}").write_text("")
+    with refused(ss.ParameterError, code="exists") as found:
+        write(release, tmp_path)
+    assert "charged and still in memory" in found.value.remedy
+    assert "`overwrite`" in found.value.remedy
+    assert all(path.read_text() == "" for path in tmp_path.iterdir())
+
+
 def test_a_folder_in_the_way(release, tmp_path):
     (tmp_path / "z.csv.json").mkdir()
     with refused(ss.ParameterError, code="folder"):
@@ -127,7 +148,7 @@ def test_a_full_disk_leaves_nothing_behind(release, tmp_path):
         (lambda r, d: r.ratio("none", "pay"), "numerator", "value"),
         (lambda r, d: r.ratio("pay", "pay"), "denominator", "value"),
         (lambda r, d: r.ratio("pay", "emp"), "name", "value"),
-        (lambda r, d: r.ratio("pay", "emp", "x", interval="exact"), "interval", "value"),
+        (lambda r, d: r.ratio("pay", "emp", "x", interval="precise"), "interval", "value"),
         (lambda r, d: r.ratio("pay", "emp", "x", level=95), "level", "value"),
     ],
 )
@@ -308,6 +329,16 @@ def test_a_csv_file_with_the_facts_of_another_release_is_refused(tmp_path, monke
         ss.read_release(path)
     second.to_csv(path, overwrite=True)
     assert ss.read_release(path).facts == second.facts
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_folder_with_files_of_single_tables_is_not_a_release(release, tmp_path, kind):
+    for name in ("2023", "2024"):
+        getattr(release, f"to_{kind}")(tmp_path / f"{name}.{kind}")
+    with refused(ss.EngineError, code="missing") as caught:
+        ss.read_release(tmp_path)
+    assert f"it has 2023.{kind}, but not table.{kind} of" in str(caught.value)
+    assert caught.value.remedy
 
 
 def test_a_csv_file_that_was_edited_is_refused(release, tmp_path):

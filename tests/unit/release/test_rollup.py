@@ -20,7 +20,7 @@ import slowscale as ss
 from slowscale.mechanisms.sum_intervals import sum_ends, sum_half_steps, sum_variances
 from slowscale.mechanisms.transforms import root_cumulants
 from slowscale.noise.sums import sum_half_widths
-from slowscale.release.facts import NO_VARIANCE
+from slowscale.release.facts import NO_VARIANCE, Facts
 from slowscale.release.numbers import group_sums, number_column, whole_units
 from slowscale.release.rollup import SUM_ERRORS, _ends, _units, _widened
 
@@ -122,6 +122,11 @@ def test_facts(release):
         "cells",
         True,
     )
+    assert list(facts.groupings) == ["state"]
+    damaged = rolled.facts.to_dict()
+    damaged["tables"]["table_by_state"]["rollup"]["groupings"] = {}
+    with refused(ss.ParameterError, code="damaged"):
+        Facts.from_dict(damaged)
     assert "Chebyshev" in facts.rules["size"]
     assert "rounding errors" in facts.rules["pay"]
     assert "rounding errors" not in facts.rules["emp"]
