@@ -48,7 +48,7 @@ def unaccounted(page, computed, given):
     run = " ".join(block["text"].replace("_", "") for block in BLOCK.finditer(text) if block["mark"])
     known = {value(number) for number in NUMBER.findall(run)}
     prose = BLOCK.sub(lambda block: block["text"] if not block["mark"] and block["kind"] == "text" else "", text)
-    prose = re.sub(r"^slowscale .*$", "", prose, flags=re.MULTILINE)  # commands
+    prose = re.sub(r"^slowscale (?:.*\\\n)*.*$", "", prose, flags=re.MULTILINE)  # commands
     prose = one_line(re.sub(r"\]\([^)]*\)", "]", prose))
     seen = [code.span() for code in re.finditer(r"`[^`]*`", prose)]
     missing = [words for words in (*computed, *given) if one_line(words) not in prose]

@@ -35,6 +35,8 @@ SIZES = {
     **{f"{place}th percentile of firms": {"emp": place, "payann": 4e10 - 100 + place} for place in range(1, 99, 14)},
     "largest firm": {"emp": 150_000, "payann": 4e10},
 }
+pytestmark = pytest.mark.xdist_group("reports")  # so that the reports are made once
+
 BLUE, VERMILION = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00)
 
 
@@ -123,8 +125,10 @@ def test_prints(chromium, poppler, pages, tmp_path, scheme):
     for colour in (BLUE, VERMILION):
         assert sum((np.abs(sheet.astype(int) - colour).max(axis=2) < 24).sum() for sheet in sheets) > 100
     text = subprocess.run(["pdftotext", "-layout", paper, "-"], capture_output=True, text=True, check=True).stdout
-    places = [text.index(said) for said in ("What was published", "Figure 1", "Figure 2", "Table 3", "Table 4")]
+    places = [text.index(said) for said in ("What was published", "Figure 1", "Table 3", "Figure 2", "Table 4")]
     assert places == sorted(places)
+    assert re.search(r"Table \d+\. The columns\.", text)  # folded on the screen
+    assert "The columns and what they mean" not in text  # the word to unfold them
     assert "NOT PRIVATE" in text
 
 

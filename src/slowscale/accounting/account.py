@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.accounting.bands import Band, summed_or_ranked
+from slowscale.accounting.bands import Band, Use, summed_or_ranked
 from slowscale.accounting.caps import Total, check, check_at
 from slowscale.accounting.charge import Charge, Spent, total_of
 from slowscale.accounting.largest import Value, exact, proven_to, value_of
@@ -82,6 +82,7 @@ class Account:
         self.charges: list[Charge] = []
         # The totals in each currency, with the number of charges that they include.
         self._totals: dict[Currency, tuple[Totals, int]] = {}
+        self._uses: set[Use] = set()  # how values entered the charges
         self._label_kinds: dict[str | None, str | None] = {}  # the type of the labels of each partition
         self._spellings = self._declared_names()
         self._meanings: dict[str, str | None] = {}  # how each column is computed, by folded name; None: it is stored
@@ -251,7 +252,7 @@ class Account:
         """
         found = [PRESENCE] if self.caps else []
         if self.band_caps:
-            uses = [use for one in (*self.charges, *([] if charge is None else [charge])) for use in one.uses]
+            uses = self._uses if charge is None else self._uses.union(charge.uses)
             named = {folded(name) for name in self.band_caps}
             if ANY in named:
                 named |= set(summed_or_ranked(uses))
@@ -328,6 +329,7 @@ class Account:
         for name, meaning in _meanings_in(charge).items():
             self._meanings.setdefault(name, meaning)
         self._label_kinds.setdefault(charge.by, charge.kind)
+        self._uses.update(charge.uses)
         self.charges.append(charge)
 
     def forget(self) -> None:
@@ -335,7 +337,7 @@ class Account:
         kept, self.charges = self.charges[:-1], []
         self._totals = {}
         self._spellings = self._declared_names()
-        self._meanings, self._label_kinds = {}, {}
+        self._meanings, self._label_kinds, self._uses = {}, {}, set()
         for charge in kept:
             self.record(charge)
 

@@ -127,7 +127,7 @@ def _probability(name: str, value: float) -> float:
 DELTA, DELTA_WRITTEN = 1e-6, "10⁻⁶"  # δ of the (ε, δ) in reports
 MOST_COMPOSED = 32  # noises that are not Gaussian; to compose so many takes about 0.4 seconds
 BOUND = "bound from the loss"
-NOT_STATED = "not stated"
+NOT_STATED, NOT_WITHIN = "not stated", "not within ± 100 %"
 LEVEL = 0.95  # of the interval that says how closely a value can be known
 NO_SECRET = 5.0  # the loss from which on presence is no secret: the best guess is right more than 94 % of the time
 RENYI_ORDERS = np.geomspace(1e-3, 1e6, 271)  # less 1; leaving out orders makes a bound larger, never wrong
@@ -237,6 +237,8 @@ class Explanation:
         if no such loss can be stated.
     within
         How closely one of its values can be known, as a share of the value; None if that is not known.
+    band
+        The factor of the band.
     """
 
     losses: tuple[Loss, ...]
@@ -248,6 +250,10 @@ class Explanation:
     bound: bool
     value: "Explanation | None" = None
     within: float | None = None
+    band: float = BAND
+
+    def __str__(self) -> str:
+        return self.sentences("this record")
 
     @property
     def texts(self) -> dict[str, str]:
@@ -261,10 +267,10 @@ class Explanation:
             "epsilon": at_most(self.epsilon),
             "band": NOT_STATED if value is None else at_most(value.loss),
             "recognised": NOT_STATED if value is None else share(value.guessed),
-            "within": NOT_STATED if within is None else f"± {format_number(float(f'{100 * within:.2g}'))} %",
+            "within": NOT_STATED if within is None else within_in_words(within),
         }
 
-    def sentences(self, subject: str, band: float = BAND) -> str:
+    def sentences(self, subject: str) -> str:
         """Return what an attacker can do, in words; `subject` is the record, such as "this record"."""
         often = f" ({BOUND})" if self.bound else ""
         return " ".join(
@@ -273,17 +279,19 @@ class Explanation:
                 detection(subject, EXAMPLE_ALARMS, self.detected, note=often),
                 f"This is (ε, {DELTA_WRITTEN})-differential privacy with ε at most {self.texts['epsilon']}{often}.",
                 *(["Its presence is no secret."] if self.loss >= NO_SECRET else []),
-                self._value_sentence(band),
+                self._value_sentence(),
             ]
         ).strip()
 
-    def _value_sentence(self, band: float) -> str:
+    def _value_sentence(self) -> str:
         """Return what an attacker can find out about the values of the record, in words."""
         if self.value is None:
             return "For its values no band can be stated."
-        within = "" if self.within is None else f", and with all else known a value is known to {self.texts['within']}"
+        known = self.texts["within"]
+        how = f"a value is known to {known}" if known != NOT_WITHIN else "no value is known to within ± 100 %"
+        within = "" if self.within is None else f", and with all else known {how}"
         return (
-            f"Its values and others {band_in_words(band)} larger or smaller: the loss between them is at most "
+            f"Its values and others {band_in_words(self.band)} larger or smaller: the loss between them is at most "
             f"{self.texts['band']}, the best guess is right at most {self.texts['recognised']} of the time{within}."
         )
 
@@ -310,6 +318,16 @@ def at_most(number: float) -> str:
     ('4.81', '0.3')
     """
     return format_number(number * (1 - RELATIVE_ERROR), 1)
+
+
+def within_in_words(within: float) -> str:
+    """Write how closely a value can be known. From ± 100 % on, the digits would mean nothing: it can be next to 0.
+
+    >>> within_in_words(0.1123), within_in_words(0.9949), within_in_words(18.15)
+    ('± 11 %', '± 99 %', 'not within ± 100 %')
+    """
+    share_of_value = float(f"{100 * within:.2g}")
+    return f"± {format_number(share_of_value)} %" if share_of_value < 100 else NOT_WITHIN
 
 
 def explain(losses: Sequence[Loss], values: Sequence[Loss | None] | None = None) -> Explanation:
@@ -355,7 +373,7 @@ def explain(losses: Sequence[Loss], values: Sequence[Loss | None] | None = None)
     return Explanation(tuple(losses), rho, pure, guessed, detected, least, bound)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)  # as many as a few reports ask for
 def _composed(pairs: tuple[Pair, ...]) -> Array:
     """Return the best guess, the power and ε for several pairs together: exact, or certified upper bounds."""
     curve = compose(pairs, upper=True)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from slowscale.core.errors import ParameterError, ParameterTypeError, Shown
+from slowscale.core.errors import ParameterError, ParameterTypeError, Shown, similar
 from slowscale.core.numbers import format_number, power_of_ten
 from slowscale.core.parameters import as_number
 from slowscale.policy import Policy
@@ -307,6 +307,12 @@ def _size_number(label: str, value: Any) -> float:
     return number
 
 
+def _misspelled(missing: Sequence[str], given: Sequence[str]) -> str | None:
+    """Return the remedy for a missing column, if a given one is similar: the name may be wrong in either place."""
+    found = [(column, near) for column in missing if (near := similar(column, given)) is not None]
+    return f"it has {found[0][1]!r}: correct the name here, or {found[0][0]!r} elsewhere" if found else None
+
+
 def _check_columns(size: RecordSize, columns: Sequence[str], others: Sequence[str] | None, argument: str) -> None:
     given = [column for column, _ in size.values]
     if columns and COUNT in given and COUNT not in (*columns, *(others or ())):
@@ -327,6 +333,7 @@ def _check_columns(size: RecordSize, columns: Sequence[str], others: Sequence[st
             f"{argument}: {size.name!r}",
             f"must have a value for each of {needed}, but {lacks} is missing{also}",
             code="missing",
+            remedy=_misspelled(missing, [column for column in given if column not in columns]),
         )
     if unknown:
         raise ParameterError(

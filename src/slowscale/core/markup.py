@@ -32,6 +32,11 @@ def terminal_text(text: str, keep: str = "\n") -> str:
     return _with_escapes(text, keep, lambda letter: letter.encode("unicode_escape").decode())
 
 
+def is_unicode(text: str) -> bool:
+    """Return whether text can be written: paths and answers may hold bytes that are not, as isolated surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def terminal_json(text: str) -> str:
     """Return JSON without such characters: they are written as JSON writes them, so its meaning is the same."""
 
@@ -45,6 +50,40 @@ def terminal_json(text: str) -> str:
 def _with_escapes(text: str, keep: str, escaped: Callable[[str], str]) -> str:
     shown = (letter.isprintable() or letter in keep or unicodedata.category(letter) == "Zs" for letter in text)
     return "".join(letter if is_shown else escaped(letter) for letter, is_shown in zip(text, shown, strict=True))
+
+
+# How signs are written in encodings that lack them, such as the usual ones of Windows.
+PLAIN = {
+    "−": "-", "–": "-", "—": "-", "±": "+/-", "×": "x", "·": "*", "√": "sqrt ", "∞": "inf", "½": "1/2",
+    "∫": "integral ", "≤": "<=", "≥": ">=", "≠": "!=", "…": "...", "→": "->", "′": "'", "″": "''", "‖": "||", "─": "-",
+    "│": "|", "├": "|", "└": "|", "⌈": "ceil(", "⌉": ")", "⌊": "floor(", "⌋": ")", "\N{NO-BREAK SPACE}": " ",
+}  # fmt: skip
+PLAIN_LETTERS = "slowscale.plain"  # the name of the error handler
+
+
+def plain_letters(error: UnicodeError) -> tuple[str, int]:
+    """Return what is written for letters that an encoding lacks: plain words for signs, escapes for all others.
+
+    >>> import codecs
+    >>> codecs.register_error("slowscale.plain", plain_letters)
+    >>> "±2·σ² ≤ 北".encode("ascii", "slowscale.plain")
+    b'+/-2*sigma^2 <= \\\\u5317'
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_plain, error.object[error.start : error.end])), error.end
+
+
+def _plain(letter: str) -> str:
+    alphabet, _, name = unicodedata.name(letter, "").partition(" LETTER ")
+    kind, _, code = unicodedata.decomposition(letter).partition("> ")
+    if letter in PLAIN:
+        return PLAIN[letter]
+    if kind in ("<super", "<sub"):
+        return ("^" if kind == "<super" else "_") + chr(int(code, 16)).replace("−", "-")
+    if alphabet.startswith("GREEK ") and " " not in name:
+        return name.capitalize() if alphabet == "GREEK CAPITAL" else name.lower()
+    return letter.encode("ascii", "backslashreplace").decode()
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 # Smaller floats are written with all their digits if their unit has few decimal places.
 ALL_DIGITS_BELOW = 1e18
+ERROR_DIGITS = 4  # significant digits that an error is rounded to before it is written
 STANDARD_ERROR_DIGITS = 4  # significant digits of a published standard error
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -32,6 +33,17 @@ def format_number(x: float, side: int = 0) -> str:
         return f"{sign}{size:,.0f}"
     digits, exponent = f"{size:.2e}".split("e")
     return f"{sign}{digits}\u00a0×\u00a0{power_of_ten(int(exponent))}"
+
+
+def error_figure(error: float) -> str:
+    """Write an error with three significant digits, or from 1,000 on as a whole number with four and then zeros.
+
+    It is at most 0.05 % too small, and less than 1 % too large.
+
+    >>> error_figure(100_001), error_figure(3_338.2), error_figure(12.34)
+    ('100,000', '3,338', '12.4')
+    """
+    return format_number(float(rounded(error, ERROR_DIGITS)), 1)
 
 
 def power_of_ten(exponent: int) -> str:

@@ -65,7 +65,7 @@ def _package(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        words, remedy = "needs altair and vl-convert-python", install_hint("plots")
+        words, remedy = "needs altair and vl-convert-python", install_hint()
         raise EngineError("a chart", words, code="not-installed", remedy=remedy) from None
 
 
@@ -129,7 +129,7 @@ class Chart:
         target = check_output_path(path, "", overwrite)
         ending = target.suffix.lower()
         if ending not in (".png", ".svg", ".html"):
-            raise ParameterError("chart", allowed="a .png, .svg or .html file", given=target)
+            raise ParameterError("chart", allowed="a .png, .svg or .html file", given=str(target))
         text = render_page(self._description) if ending == ".html" else self.svg
         content = to_png(text) if ending == ".png" else text.encode()
         return write_files({target: lambda file: file.write_bytes(content)}, overwrite=overwrite)

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import slowscale as ss
-from slowscale.core.numbers import percent, published, rounded, rounded_figure
+from slowscale.core.numbers import error_figure, percent, published, rounded, rounded_figure
 from slowscale.mechanisms.additive import rounded_error
 from slowscale.mechanisms.exact_sums import Exact, Sums
 from slowscale.mechanisms.grid import directed, outward, values
@@ -482,3 +482,10 @@ class TestWhatIsShown:
     def test_a_loss_does_not_vanish_by_underflow(self):
         with pytest.raises(ss.ParameterError, match="threshold must be between"):
             ss.UnitSplitting(threshold=1e-200, sigma=1)
+
+
+@given(st.floats(1e-3, 1e11))
+def test_errors_are_hardly_understated(error):
+    stated = float(error_figure(error).replace(",", ""))
+    assert (1 - 5.01e-4) * error <= stated <= 1.0101 * error
+    assert len(str(int(stated)).rstrip("0")) <= 4

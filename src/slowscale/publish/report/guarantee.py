@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from slowscale.accounting import Explanation, RecordPolicy, Spent
 from slowscale.accounting.explanation import BOUND, NO_SECRET, NOT_STATED, at_most, titles
-from slowscale.accounting.sizes import COUNT, counted, sizes_in
+from slowscale.accounting.sizes import COUNT, RecordSize, counted, sizes_in
 from slowscale.core.numbers import format_number
 from slowscale.policy import Policy
 from slowscale.publish.charts import Axis, LineChart, Mark, points
@@ -19,6 +19,8 @@ from slowscale.release.columns import ColumnPolicy, explain_columns, on_one_axis
 
 T = TypeVar("T")
 MOST_NAMED_MARKS = 8  # with more marks in a chart, none is named
+NEAR_EVEN = 0.6  # the best guess of an attacker is called close to a coin toss up to here
+NO_LONGER_SECRET = "its presence is no secret"
 LEAST_DRAWN = 1e-4  # smaller losses are not drawn, except those of stated sizes
 
 # The rows of a part of a table, with its heading; "" if it has none.
@@ -192,13 +194,31 @@ def explained(scope: Scope) -> list[Explanation | None]:
 
 def answers(scope: Scope) -> dict[str, object]:
     """Return what can be learned about each example: its presence, its value in a band, and how closely."""
-    found = [(size.name, one) for size, one in zip(scope.sizes, explained(scope), strict=True) if one is not None]
-    texts = [[name, *(one.texts[what] for what in ("guessed", "recognised", "within"))] for name, one in found]
+    found = [(size, one) for size, one in zip(scope.sizes, explained(scope), strict=True) if one is not None]
     return {
-        "answers": texts,
-        "told": [name for name, one in found if one.loss >= NO_SECRET],
+        "answers": [_answer(size, one, scope) for size, one in found],
+        "hidden": [size.name for size, one in found if size.named and one.guessed <= NEAR_EVEN],
+        "between": [
+            f"{one.texts['guessed']} of the time for the {size.name}"
+            for size, one in found
+            if size.named and one.guessed > NEAR_EVEN and one.loss < NO_SECRET
+        ],
+        "told": [size.name for size, one in found if size.named and one.loss >= NO_SECRET],
         "not_stated": any(one.value is None for _, one in found),
     }
+
+
+def _answer(size: RecordSize, found: Explanation, scope: Scope) -> Row:
+    """Return what can be learned about an example record, with its values."""
+    sized = {column.name: size.value(column.name) for column in scope.columns if not column.single}
+    values = [f"{scope.labels.title(name)} {format_number(one)}" for name, one in sized.items() if one is not None]
+    presence = NO_LONGER_SECRET if found.loss >= NO_SECRET else ""
+    return [
+        Cell(size.name, small=" · ".join(values) if size.named else ""),
+        Cell(found.texts["guessed"], small=presence),
+        found.texts["recognised"],
+        found.texts["within"],
+    ]
 
 
 def _explained_rows(found: Sequence[Explanation | None], scope: Scope, closed: Sequence[Row] = ()) -> list[Row]:

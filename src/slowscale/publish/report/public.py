@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from slowscale import __version__
 from slowscale.accounting import RecordPolicy, Spent
@@ -19,13 +20,30 @@ from slowscale.accounting.attackers import EVEN, EXAMPLE_ALARMS, alarms
 from slowscale.accounting.explanation import LEVEL, at_most, titles
 from slowscale.accounting.sizes import COUNT, SizesLike, read_sizes
 from slowscale.core.errors import ParameterError, ParameterTypeError, band_in_words
-from slowscale.core.numbers import format_number, grid, percent, published, rounded_figure
+from slowscale.core.numbers import (
+    STANDARD_ERROR_DIGITS,
+    format_number,
+    grid,
+    percent,
+    published,
+    rounded,
+    rounded_figure,
+)
 from slowscale.mechanisms.calibration import ACCOUNTING
 from slowscale.publish import Publication
 from slowscale.publish.charts import Axis, LineChart, points
+from slowscale.publish.profiles import described_columns
 from slowscale.publish.report import guarantee
 from slowscale.publish.report.pages import Cell, Labels, Row, Scope, listed, render, upper, write_page
 from slowscale.release.columns import sum_powers, table_columns, table_policies
+from slowscale.release.describing import (
+    HEAVY,
+    USUAL_SHARE,
+    WIDE_INTERVAL,
+    column_errors,
+    is_transformed,
+    rare_errors_dominate,
+)
 from slowscale.release.facts import NO_MEAN, ColumnFacts, Facts, TableFacts
 from slowscale.release.quantiles import ReleasedQuantiles
 from slowscale.release.release import Release
@@ -46,8 +64,9 @@ TREATMENT_WORDS = {
     "zero": "Counted as 0.",
     "kept": "Included as they are.",
 }
-# In the map of tables: the size of a box, the space between boxes, and the letters that fit into a box.
-BOX_WIDTH, BOX_HEIGHT, ACROSS, DOWN, LETTERS = 236, 74, 44, 18, 32
+# In the map of tables: the height of a box, the space between boxes and inside them, the width of a letter, and the
+# fewest and the most letters that boxes are wide.
+BOX_HEIGHT, ACROSS, DOWN, PADDING, LETTER_WIDTH, FEWEST_LETTERS, MOST_LETTERS = 74, 44, 18, 12, 7, 30, 48
 
 
 def write_report(
@@ -142,6 +161,11 @@ def public_page(
         near=band_in_words(scope.band),
         level=LEVEL,
         **guarantee.answers(scope),
+        accuracy=Accuracy.of(release, labels),
+        column_groups=column_groups(release, labels),
+        usual=USUAL_SHARE,
+        heavy=HEAVY,
+        wide=WIDE_INTERVAL,
         bounded=guarantee.bounded,
         versions=f"slowscale {__version__}, Altair {version('altair')}, vl-convert {version('vl-convert-python')}",
         spent=None if spent is None else guarantee.losses_by_all(spent, release.policy, scope),
@@ -213,35 +237,40 @@ class TableMap:
     boxes: list[Box]
     arrows: list[str]
     words: str
-    box_width: int = BOX_WIDTH
+    box_width: int
     box_height: int = BOX_HEIGHT
 
     @staticmethod
     def of(described: Facts, notes: Mapping[str, str], labels: Labels, here: str = "") -> "TableMap":
         """Return the map; `notes` has a short text for drawn tables, such as the loss, and `here` is marked."""
-        corners = {
-            name: (i * (BOX_WIDTH + ACROSS), j * (BOX_HEIGHT + DOWN))
-            for name, (i, j) in _places(described.tables).items()
-        }
         boxes, arrows, words = [], [], []
+        lines: dict[str, list[tuple[str, str]]] = {}
         for name, facts in described.tables.items():
-            x, y = corners[name]
-            kind = "drawn" if facts.drawn else "derived"
             by = "quantiles" if facts.quantiles else "total"
             by = f"by {', '.join(map(labels.key, facts.by))}" if facts.by else by
-            size = f"{facts.rows:,} {'row' if facts.rows == 1 else 'rows'}, {kind}"
+            size = f"{facts.rows:,} {'row' if facts.rows == 1 else 'rows'}, {'drawn' if facts.drawn else 'derived'}"
             note = notes.get(name, "") if facts.drawn else "no further loss"
-            lines = [("name", name), ("", by), ("", size), ("note", note)]
-            short = [(role, text if len(text) <= LETTERS else f"{text[: LETTERS - 1]}…") for role, text in lines]
-            boxes.append(Box(x, y, kind, name == here, short))
+            texts = [("name", name), ("", by), ("", size), ("note", note)]
+            lines[name] = [
+                (role, text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 1]}…") for role, text in texts
+            ]
+        letters = max(len(text) for some in lines.values() for _, text in some)
+        box_width = 2 * PADDING + LETTER_WIDTH * max(FEWEST_LETTERS, letters)
+        corners = {
+            name: (i * (box_width + ACROSS), j * (BOX_HEIGHT + DOWN))
+            for name, (i, j) in _places(described.tables).items()
+        }
+        for name, facts in described.tables.items():
+            x, y = corners[name]
+            boxes.append(Box(x, y, "drawn" if facts.drawn else "derived", name == here, lines[name]))
             words.append(f"{name} is drawn" if facts.of is None else f"{name} is derived from {facts.of}")
             if facts.of is not None:  # an arrow from the right side of one box to the left side of the other
-                start, start_y = corners[facts.of][0] + BOX_WIDTH, corners[facts.of][1] + BOX_HEIGHT // 2
+                start, start_y = corners[facts.of][0] + box_width, corners[facts.of][1] + BOX_HEIGHT // 2
                 end_y = y + BOX_HEIGHT // 2
                 arrows.append(f"M{start} {start_y}H{start + ACROSS // 2}V{end_y}H{x}")
                 arrows.append(f"M{x - 7} {end_y - 4}L{x} {end_y}L{x - 7} {end_y + 4}")
         width, height = (max(corner[i] for corner in corners.values()) for i in (0, 1))
-        return TableMap(width + BOX_WIDTH + 2, height + BOX_HEIGHT + 2, boxes, arrows, "; ".join(words))
+        return TableMap(width + box_width + 2, height + BOX_HEIGHT + 2, boxes, arrows, "; ".join(words), box_width)
 
 
 def _places(tables: Mapping[str, TableFacts]) -> dict[str, tuple[int, int]]:
@@ -296,7 +325,8 @@ class ReportedTable:
         """The title of the table in a set."""
         titles = {} if self.labels.publication is None else self.labels.publication.tables
         if self.name in titles:
-            return f"{titles[self.name]} ({self.name})"
+            title = titles[self.name]
+            return title if title.casefold() == self.name.casefold() else f"{title} ({self.name})"
         return f"{self.name}, {f'by {self.groups}' if self.by else 'in total'}"
 
     @property
@@ -387,7 +417,7 @@ class ReportedTable:
         """Whether an unbiased estimate may lie outside its interval, which takes into account that sums are not < 0."""
         return any(
             column.kind == "count"
-            or (column.at_least is not None and error_grows(column) and column.estimator == "mean")
+            or (column.at_least is not None and is_transformed(column) and column.estimator == "mean")
             for column in self.facts.columns.values()
             if not column.nonnegative
         )
@@ -430,9 +460,14 @@ class ReportedTable:
         return any(column.nonnegative for column in self.facts.columns.values())
 
     @property
+    def wide(self) -> bool:
+        """Whether intervals of sums of cells are much wider than their standard errors suggest."""
+        return self.facts.rollup is not None and any(map(is_transformed, self.facts.columns.values()))
+
+    @property
     def transformed(self) -> list[str]:
         """The columns whose error grows with the sum."""
-        return [self.labels.title(name) for name, column in self.facts.columns.items() if error_grows(column)]
+        return [self.labels.title(name) for name, column in self.facts.columns.items() if is_transformed(column)]
 
 
 def bias_in_words(column: ColumnFacts) -> str:
@@ -444,15 +479,68 @@ def bias_in_words(column: ColumnFacts) -> str:
     return f"A{rounding}" if column.estimator == "mean" else f"{bias} Besides, a{rounding}"
 
 
-def error_grows(column: ColumnFacts) -> bool:
-    """Return whether the error grows with the sum; True if the mechanism uses a function that cannot be described."""
-    made_by = released_by(column)
-    return made_by is None or made_by._error_grows
+@dataclass(frozen=True)
+class Accuracy:
+    """How wrong the drawn numbers can be: one row per column and true sum, with or without the standard error."""
+
+    rows: Sequence[Row]
+    with_se: Sequence[Row]
+    heavy: Sequence[str]
+
+    @staticmethod
+    def of(release: Release, labels: Labels) -> "Accuracy":
+        """Return the errors of all columns of the drawn tables; equal ones once.
+
+        All tables have the errors of one large sum, so that how many rows there are follows from public facts.
+        """
+        rows: dict[tuple[str, str, str, str], str] = {}
+        heavy: dict[str, None] = {}
+        drawn = {table: facts for table, facts in release.facts.tables.items() if facts.drawn}
+        for facts in drawn.values():
+            for name, column in facts.columns.items():
+                title = labels.with_unit(name)
+                having = [
+                    one._as_floats(name)
+                    for table, one in release.sums.items()
+                    if table in drawn and name in one.facts.columns
+                ]
+                numbers = pa.table({name: np.concatenate(having)}) if having else None
+                errors = column_errors(name, column, numbers)
+                heavy |= {title: None} if rare_errors_dominate(errors) else {}
+                for one in errors:
+                    cells = (
+                        f"cells of {format_number(one.at)}" if one.at else "small cells" if one.grows else "all cells"
+                    )
+                    rows[title, cells, one.text(one.usual), one.text(one.rare).removeprefix("± ")] = rounded_figure(
+                        float(rounded(one.std, STANDARD_ERROR_DIGITS, int(one.grows)))
+                    )
+        return Accuracy(
+            [list(row) for row in rows],
+            [[title, cells, se, *errors] for (title, cells, *errors), se in rows.items()],
+            list(heavy),
+        )
+
+
+def column_groups(release: Release, labels: Labels) -> list[guarantee.Group]:
+    """Return what each column of the files is, by table; a column is left out where a table before has the same."""
+    found: list[guarantee.Group] = []
+    seen = set()
+    for name, one in release.sums.items():
+        publication = labels.publication or Publication(name)
+        described = described_columns(one, publication, large=False)  # the table of errors has those
+        rows: list[Row] = []
+        for column in one.table.column_names:
+            if column in described and (entry := (column, described[column].text)) not in seen:
+                seen.add(entry)
+                rows.append([Cell("", code=column), described[column].text])
+        if rows:
+            found.append((name if len(release.sums) > 1 else "", rows))
+    return found
 
 
 @dataclass(frozen=True)
 class Errors:
-    """The standard errors by true sum: a chart, and the columns that it cannot show and why."""
+    """The standard errors by true sum: a chart if they vary, and the columns that it cannot show and why."""
 
     chart: LineChart | None
     unknown: Sequence[str]
@@ -465,13 +553,14 @@ def standard_errors(scope: Scope) -> Errors:
     low, high = min(first for first, _ in powers), max(last for _, last in powers)
     shown = [10.0**power for power in range(low, high + 1, math.ceil((high - low) / (SUMS_SHOWN - 1)))]
     values = np.union1d(np.geomspace(10.0**low, 10.0**high, 121), shown)
-    lines, unknown, endless = {}, [], []
+    lines, unknown, endless, varies = {}, [], [], False
     for column in scope.columns:
         name, errors = scope.labels.with_unit(column.name), column.errors(values)
         if errors is None:
             unknown.append(name)
         elif np.isfinite(errors).any():
             lines[name] = points(values, errors)
+            varies |= bool(np.nanmax(errors) > np.nanmin(errors) * (1 + 1e-9))
         else:
             endless.append(name)
     chart = LineChart(
@@ -483,4 +572,4 @@ def standard_errors(scope: Scope) -> Errors:
         lines,
         shown,
     )
-    return Errors(chart if lines else None, unknown, endless)
+    return Errors(chart if varies else None, unknown, endless)

@@ -61,7 +61,7 @@ def test_near_misses_are_escaped(tmp_path):
 def test_a_request_with_one_table_is_reported_as_one_table(session, tmp_path):
     text = session.release(ss.Request({"cells": CELLS})).report(tmp_path / "r.html").read_text(encoding="utf-8")
     assert "What can an attacker learn about a record of size …?" in text
-    assert "<dt>Columns</dt><dd>2</dd>" in text
+    assert "for 4 groups by place and kind" in text
     assert 'set-map"' not in text
     assert "tables of the release" not in text
 
@@ -74,7 +74,8 @@ def test_tables_and_figures_are_numbered_in_order(session, tmp_path):
         numbers = captions(text)
         assert numbers == list(range(1, len(numbers) + 1))
         assert len(numbers) >= 4
-        assert re.findall(r"<figcaption>Figure (\d+)\.", text) == ["1", "2"]
+        figures = re.findall(r"<figcaption>Figure (\d+)\.", text)
+        assert figures == ["1", "2"][: len(release.tables)]
 
 
 def test_a_pure_guarantee_holds_in_every_drawn_table(session, tmp_path):
@@ -86,3 +87,41 @@ def test_a_pure_guarantee_holds_in_every_drawn_table(session, tmp_path):
         for i, tables in enumerate((pure, mixed))
     ]
     assert ["guarantee (PRDP) as well" in text for text in texts] == [True, False]
+
+
+@pytest.mark.parametrize("sigma", [5.0, 50.0])
+def test_the_report_opens_with_how_often_presence_is_guessed(sigma, tmp_path):
+    """Neither hidden nor no secret: the figure is in the first paragraph."""
+    session = ss.Session(RECORDS[["place", "kind"]].assign(x=[1, 2, 3]), bits=Recorded(1))
+    release = session.sum({"x": ss.Gaussian(sigma=sigma)}, keys=KEYS)
+    sizes = {"typical record": {"x": 5}, "largest record": {"x": 5_000}}
+    text = release.report(tmp_path / "r.html", sizes=sizes).read_text(encoding="utf-8")
+    lead = " ".join(re.search(r'<p class="lead">(.*?)</p>', text, re.DOTALL)[1].split())
+    guessed = release.explain({"x": 5}).texts["guessed"]
+    between = f"A guess whether a record is in the data is right at most {guessed} of the time for the typical record;"
+    assert (between in lead) == (sigma == 5)
+    assert ("whether the typical record is in the data is little better than a coin toss" in lead) == (sigma == 50)
+    assert "The presence of the largest record is no secret." in lead
+
+
+def test_long_parts_of_a_set_are_folded_and_their_headings_are_not(session, tmp_path):
+    found = session.release(ss.Request({"cells": CELLS, "places": ss.Rollup("cells", by=["place"])}))
+    publication = ss.Publication("Sums", tables={"cells": "All cells", "places": "Places"})
+    text = found.report(tmp_path / "set.html", publication=publication).read_text(encoding="utf-8")
+    folded = re.findall(r'<h2 id="([^"]+)">([^<]*)</h2>\s*<details class="part"><summary>', text)
+    assert folded == [
+        ("table-cells", "All cells (cells)"),
+        ("table-places", "Places"),  # a title that is the name
+        ("columns", "Columns of the files"),
+    ]
+    assert text.count("<details") == text.count("</details>") == text.count("<summary>") == len(folded) + 1
+
+
+def test_texts_fit_into_the_boxes_of_the_map(session, tmp_path):
+    found = session.release(ss.Request({"cells": CELLS, "places": ss.Rollup("cells", by=["place"])}))
+    for name, shown in (("largest establishment of all", True), ("largest " + "x" * 50, False)):
+        text = found.report(tmp_path / f"{shown}.html", sizes={name: 10}).read_text(encoding="utf-8")
+        drawn = re.search(r'<svg class="set-map".*?</svg>', text, re.DOTALL)[0]
+        note = re.search(r'class="note"[^>]*>(loss [^<]*)<', drawn)[1]
+        assert note.endswith(f" at {name}") == shown
+        assert int(re.search(r'<rect [^>]*width="(\d+)"', drawn)[1]) >= 7 * len(note)
