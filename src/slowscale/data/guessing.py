@@ -7,8 +7,9 @@ every value by the rules of a release (`conversion`), and notes what is uncertai
 import codecs
 import csv as csv_module
 import os
+import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -39,6 +40,9 @@ DATES = {
         for order in ("%d/%m/%Y", "%m/%d/%Y")
     },
 }
+# A number, which is hardly the name of a column.
+VALUE = re.compile(r"[+-]?([0-9]{1,3}([., ][0-9]{3})+|[0-9]+)([.,][0-9]*)?([eE][+-]?[0-9]+)?\s*%?|[+-]?[.,][0-9]+")
+HEADER_NOTE = "the first line may be a record, because a number or a date is in it"
 # If all whole numbers of a column have the same length, and at least this one, they are probably codes.
 CODE_DIGITS = 5
 MOST_DECIMALS = 6
@@ -120,7 +124,10 @@ def _guess(data: Any, csv: Mapping[str, Any] | None) -> Guess:
             return _guess_csv(files, csv)
         source = sources.open_source(paths, csv=csv)
         if source.text_numbers:
-            return _from_text(source.table, Settings(dates=ISO_DATE, decimal="."))[0]
+            guess = _from_text(source.table, Settings(dates=ISO_DATE, decimal="."))[0]
+            return (
+                replace(guess, notes={**guess.notes, "header": HEADER_NOTE}) if _may_be_record(guess.types) else guess
+            )
         return _from_stored(source.table)
     if isinstance(data, ir.Table) or type(data).__module__.startswith("pyspark"):
         raise ParameterTypeError(
@@ -152,9 +159,15 @@ def _guess_csv(files: Sequence[str], csv: Mapping[str, Any] | None) -> Guess:
     notes = dict(guess.notes)
     if note is not None:
         notes = {"encoding": note, **notes}
-    if form.header is None and all(name.strip().replace(".", "", 1).isdigit() for name in guess.types):
-        notes["header"] = "the first line may be a record; if it is, name the columns with csv = {header: [...]}"
+    if form.header is None and _may_be_record(guess.types):
+        notes["header"] = f"{HEADER_NOTE}; if it is, name the columns with csv = {{header: [...]}}"
     return Guess(guess.types, _changed_settings(form, files) or None, notes)
+
+
+def _may_be_record(names: Iterable[str]) -> bool:
+    """Return whether one of the names of columns is a number or a date, as in a file without a header."""
+    forms = [VALUE.pattern, *DATES.values()]
+    return any(re.fullmatch(form, name.strip()) for name in names for form in forms)
 
 
 def _changed_settings(form: CsvFormat, files: Sequence[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ reported with the line and the field, and without values that may hold a passwor
 
 from slowscale.plan.checking import Checked, check_plan
 from slowscale.plan.outputs import check_outputs
-from slowscale.plan.parts import MECHANISMS, PARAMETERS, CapPlan, DataPlan, MechanismPlan
+from slowscale.plan.parts import MECHANISMS, NOISE_MECHANISMS, PARAMETERS, CapPlan, DataPlan, MechanismPlan
 from slowscale.plan.reading import locate, read_plan
 from slowscale.plan.running import describe_matches, finish_plan, inspect_plan, run_checked, run_plan, run_quantiles
 from slowscale.plan.schema import Plan
@@ -16,6 +16,7 @@ from slowscale.plan.starting import EXAMPLE, plan_address, plan_for, proposed_na
 __all__ = [
     "EXAMPLE",
     "MECHANISMS",
+    "NOISE_MECHANISMS",
     "PARAMETERS",
     "CapPlan",
     "Checked",

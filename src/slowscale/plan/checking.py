@@ -5,7 +5,7 @@ make the release fail.
 """
 
 import warnings
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slowscale.accounting import Account, Accountant, DeferredLedger
+from slowscale.accounting.record import folded
 from slowscale.core.data_errors import Name
 from slowscale.core.errors import (
     CapError,
     CapWarning,
     ConfidentialWarning,
     DataError,
+    ParameterError,
     PlanError,
     SlowscaleError,
     UnitWarning,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 # By the kind of a column's labels: the type to declare for them in a file of keys, and a label of that kind.
 LABEL_TYPES = {"text": "string", "whole numbers": "int64", "booleans": "boolean", "dates": "date"}
+DECLARE_PUBLIC = ", or declare that they are public with from_data = true"
 STAND_INS: dict[str, Label] = {"text": "", "whole numbers": 0, "booleans": False, "dates": date(2000, 1, 1)}
 PLAN_REMEDY = "raise the cap in [ledger] of the plan: the ledger does not exist yet, so its caps can still be changed"
 
@@ -314,7 +317,7 @@ def read_cells(plan: Plan, session: "Session", records: bool = False) -> Cells:
         with located("tables", name, "keys"):
             if table.keys.from_data and not records:
                 unread.append(name)
-            keys[name] = _read_keys(plan, table.keys, session, kinds, records)
+            keys[name] = _read_keys(plan, table, table.keys, session, kinds, records)
     hierarchies = []
     for i, part in enumerate(plan.hierarchies):
         with located("hierarchies", i):
@@ -325,7 +328,7 @@ def read_cells(plan: Plan, session: "Session", records: bool = False) -> Cells:
 
 
 def _read_keys(
-    plan: Plan, keys: KeysPlan, session: "Session", kinds: Mapping[str, str], records: bool
+    plan: Plan, table: SumsPlan, keys: KeysPlan, session: "Session", kinds: Mapping[str, str], records: bool
 ) -> "Keys | None":
     """Return the cells of a table; one cell with labels of the right types in place of cells in the records."""
     from slowscale.data.keys import Keys
@@ -337,9 +340,48 @@ def _read_keys(
         return Keys.from_frame({name: [STAND_INS[kinds.get(name, "text")]] for name in keys.by})
     if keys.file is None:
         return keys.stand_in()
-    check_not_data(plan, keys.file, ", or declare that they are public with from_data = true")
-    types, csv = _file_types(keys.file, keys.types, keys.csv, kinds)
-    return Keys.from_file(keys.file, keys.by, types, csv)
+    check_not_data(plan, keys.file, DECLARE_PUBLIC)
+    confidential = [*table.sums, *([] if plan.data.protect is None else [plan.data.protect])]
+    return read_public_cells(keys.file, keys.by, kinds, confidential, keys.types, keys.csv)
+
+
+def read_public_cells(
+    file: str,
+    by: Sequence[str] | None,
+    kinds: Mapping[str, str],
+    confidential: Iterable[str],
+    declared: Mapping[str, str] | None = None,
+    csv: CsvPlan | None = None,
+) -> "Keys":
+    """Read the public cells from a file, or raise if it has columns of records, as a copy of the data has.
+
+    Parameters
+    ----------
+    file, by
+        The file, and the key columns.
+    kinds
+        The kinds of labels of the data, by column.
+    confidential
+        The columns that are summed, and the one that identifies protected entities.
+    declared, csv
+        The declared types, and the format of the file.
+    """
+    from slowscale.data.keys import Keys
+    from slowscale.data.sources import open_source
+
+    types, settings = _file_types(file, dict(declared or {}), csv, kinds)
+    columns = open_source(file, types, settings, "keys").table.columns
+    secret = {folded(name) for name in confidential} - {folded(name) for name in by or ()}
+    for name in columns:
+        if folded(name) in secret:
+            raise ParameterError(
+                file,
+                f"has the column {name!r}, so it may be a copy of the records. Which labels occur in the data may "
+                "reveal records",
+                code="not-public",
+                remedy=f"use a public list of labels without that column{DECLARE_PUBLIC}",
+            )
+    return Keys.from_file(file, by, types, settings)
 
 
 def read_hierarchy(part: HierarchyPlan, kinds: Mapping[str, str]) -> "Hierarchy":

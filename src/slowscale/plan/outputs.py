@@ -4,10 +4,12 @@ A file that could not be written must not be paid for. Once the release is charg
 others, and all files except the drawn tables can be made from the drawn tables.
 """
 
+import errno
+import filecmp
 import glob
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import partial
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from slowscale.accounting.storage import JOURNALS, check_no_journal
 from slowscale.core.errors import IncompleteError, ParameterError, Place, SlowscaleError, located
 from slowscale.core.files import check_output_path, comparable_name, new_file
+from slowscale.core.locks import locked
 from slowscale.plan.schema import OutputPlan, Plan, QuantilesPlan, SumsPlan
 
 if TYPE_CHECKING:
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from slowscale.publish.minisign import SecretKey
     from slowscale.release.release import Release
     from slowscale.release.table import ReleasedTable
+
+WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems that have no locks
+FOLDER_LOCK = ".slowscale.lock"  # in the folder of the tables, while a release is made
 
 
 def output_of(plan: Plan) -> OutputPlan:
@@ -105,12 +111,17 @@ def inputs_of(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _data_files(plan: Plan) -> Iterator[str]:
     """Yield the files that hold the records, as far as they exist or the plan names them."""
-    from slowscale.data.sources import matching_files
-
     paths = plan.data.paths
     if plan.data.is_database_file:
         assert plan.data.database is not None
         paths = [plan.data.database.partition("://")[2].rpartition("#")[0]]
+    yield from files_of(paths)
+
+
+def files_of(paths: Iterable[str]) -> Iterator[str]:
+    """Yield paths of data, and the files that they match."""
+    from slowscale.data.sources import matching_files
+
     for path in paths:
         yield path
         with suppress(ParameterError):  # there are no such files: whoever opens them says so
@@ -119,13 +130,27 @@ def _data_files(plan: Plan) -> Iterator[str]:
 
 def check_not_data(plan: Plan, file: str, declared: str = "") -> None:
     """Raise if labels would be read from the records without being declared public."""
-    if os.path.exists(file) and any(os.path.exists(one) and os.path.samefile(one, file) for one in _data_files(plan)):
+    check_not_among(_data_files(plan), file, declared)
+
+
+def check_not_among(data_files: Iterable[str], file: str, declared: str = "") -> None:
+    """Raise if a file of labels is one of the files of the data, or a copy of one."""
+    if os.path.exists(file) and any(os.path.exists(one) and _same_content(one, file) for one in data_files):
         raise ParameterError(
             file,
-            "is a file of the data. Which labels occur in the data may reveal records",
+            "is a file of the data, or a copy of one. Which labels occur in the data may reveal records",
             code="not-public",
             remedy=f"use a public list of labels{declared}",
         )
+
+
+def _same_content(one: str, other: str) -> bool:
+    """Return whether two paths lead to one file, or to files with the same bytes."""
+    if os.path.samefile(one, other):
+        return True
+    with suppress(OSError):  # whoever opens them says why it cannot be read
+        return os.path.isfile(one) and os.path.isfile(other) and filecmp.cmp(one, other, shallow=False)
+    return False
 
 
 def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> list[Path]:
@@ -142,7 +167,7 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
     """
     if plan.ledger is not None and not os.path.lexists(plan.ledger.path):
         with located("ledger", "path"):
-            _check_new(Path(plan.ledger.path).absolute(), "the ledger")
+            check_new(Path(plan.ledger.path).absolute(), "the ledger")
             check_no_journal(Path(plan.ledger.path).absolute())
     for place, given in ((("output", "report"), output_of(plan).report), (("publication",), plan.publication)):
         if given is not None and not sums_tables(plan):
@@ -157,7 +182,7 @@ def check_outputs(plan: Plan, overwrite: bool = False, confidential: Path | None
                 raise ParameterError(folder, problem, code="conflict", remedy="choose another folder")
             if os.path.lexists(folder):
                 raise ParameterError(folder, "is not a folder", code="exists", remedy="choose another path")
-            _check_new(folder, f"the folder {folder}")
+            check_new(folder, f"the folder {folder}")
     taken[os.path.realpath(folder)] = "the folder of the tables"
     written: dict[str, Path] = {}
     existing: list[Path] = []
@@ -244,14 +269,14 @@ def _would_be_data(plan: Plan, place: str) -> bool:
     from slowscale.data.sources import PARQUET
 
     for path in map(os.path.realpath, plan.data.paths):
-        if os.path.isdir(path) and os.path.commonpath([path, place]) == path and place.lower().endswith(PARQUET):
+        if os.path.isdir(path) and Path(place).is_relative_to(path) and place.lower().endswith(PARQUET):
             return True
         if glob.has_magic(path) and (fnmatch(place, path) if "**" in path else PurePath(place).match(path)):
             return True
     return False
 
 
-def _check_new(path: Path, what: str) -> None:
+def check_new(path: Path, what: str) -> None:
     """Raise unless a ledger or a folder for the tables can be created."""
     if not path.parent.is_dir():
         raise ParameterError("there is no folder", str(path.parent), code="missing", remedy="create it first")
@@ -271,8 +296,8 @@ def _try_place(path: Path, what: str, problem: str) -> None:
 def locked_folder(plan: Plan) -> Iterator[None]:
     """Create the folder of the tables and lock it, so that no other release is charged that would write there.
 
-    The lock is on the folder itself and ends with the process, so nothing is left behind. A system without such locks
-    goes without: two releases at once may then both be charged, and one of them cannot write its files.
+    The lock ends with the process. A file system without locks goes without: two releases at once may then both be
+    charged, and one of them cannot write its files.
     """
     folder = Path(output_of(plan).folder)
     new = not folder.is_dir()
@@ -282,33 +307,26 @@ def locked_folder(plan: Plan) -> Iterator[None]:
         except OSError as error:
             problem = f"cannot be created ({error.strerror or error})"
             raise ParameterError(folder, problem, code="unwritable", remedy="choose another path") from None
-        lock = _lock(folder)
     try:
-        yield
+        with ExitStack() as stack:
+            try:
+                taken = stack.enter_context(locked(folder / FOLDER_LOCK, remove=True))
+            except OSError as error:
+                if error.errno not in WITHOUT_LOCKS:
+                    problem = f"cannot be locked by the file {FOLDER_LOCK} ({error.strerror or error})"
+                    remedy = f"remove {FOLDER_LOCK}, or choose another folder"
+                    place = ("output", "folder")
+                    raise ParameterError(folder, problem, code="unwritable", remedy=remedy, path=place) from None
+                taken = True
+            if not taken:
+                problem, remedy = "is being written to by another release", "wait until it is finished"
+                with located("output", "folder"):
+                    raise ParameterError(folder, problem, code="busy", remedy=remedy)
+            yield
     finally:
-        if lock is not None:
-            os.close(lock)
         if new:
             with suppress(OSError):  # it has files
                 folder.rmdir()
-
-
-def _lock(folder: Path) -> int | None:
-    """Lock a folder and return its handle, or None on a system without locks; raise if another process has it."""
-    try:
-        import fcntl
-    except ModuleNotFoundError:
-        return None
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        problem, remedy = "is being written to by another release", "wait until it is finished"
-        raise ParameterError(folder, problem, code="busy", remedy=remedy) from None
-    except OSError:  # a file system without locks
-        pass
-    return handle
 
 
 @dataclass(frozen=True)
@@ -330,12 +348,14 @@ class Output:
 def table_outputs(plan: Plan, tables: "Mapping[str, ReleasedTable]") -> Iterator[Output]:
     """Yield the files of released tables: first one of each drawn table, then all others."""
     files = {name: paths for name, paths in table_files(plan).items() if name in tables}
+    labels = {} if plan.publication is None else plan.publication.columns
+    units = {name: label.unit for name, label in labels.items() if label.unit is not None}
     first = [(name, files[name][0]) for name in plan.drawn if name in files]
     others = [(name, path) for name, paths in files.items() for path in paths if (name, path) not in first]
     for name, path in [*first, *others]:
         facts = (path.with_name(f"{path.name}.json"),) if path.suffix == ".csv" else ()
         write = tables[name].to_csv if path.suffix == ".csv" else tables[name].to_parquet
-        yield Output((path, *facts), partial(write, path))
+        yield Output((path, *facts), partial(write, path, measured_in=units))
 
 
 def reader_outputs(

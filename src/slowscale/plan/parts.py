@@ -5,7 +5,7 @@ The fields of a mechanism are derived from the registry, so a plan can name ever
 or tables of pairs of numbers.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from datetime import date, time
@@ -16,8 +16,10 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PrivateAttr,
+    Tag,
     create_model,
     field_validator,
     model_validator,
@@ -25,17 +27,18 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from slowscale.accounting.largest import check_largest
-from slowscale.core.errors import ParameterError, Place, SlowscaleError
+from slowscale.core.errors import ParameterError, Place, SlowscaleError, similar
 from slowscale.core.parameters import Domain, domains, tables
 from slowscale.mechanisms import REGISTRY, Mechanism
 from slowscale.mechanisms.base import ESTIMATORS
 from slowscale.mechanisms.calibration import ACCOUNTING, ACCOUNTINGS, CLOSED, LEVEL, TIGHT, charged_policy
-from slowscale.mechanisms.transformation import NOISES
+from slowscale.mechanisms.transformation import NOISES, is_noise, scale_name
 from slowscale.policy import ConstantPolicy, Policy
 
 if TYPE_CHECKING:
     from slowscale.data.hierarchies import Hierarchy
     from slowscale.data.keys import Keys
+    from slowscale.mechanisms.additive import AdditiveMechanism
 
 DATABASE_FILE = "duckdb://"  # the address of a database that is a file
 
@@ -86,7 +89,7 @@ def given_words(value: Any) -> str:
         case str():
             return "text" if value.strip() else "an empty text"
         case list():
-            return "a list"
+            return "a list" if value else "an empty list"
         case dict():
             return "a table"
     return type(value).__name__
@@ -372,7 +375,22 @@ MECHANISMS: dict[str, type[Mechanism]] = {
 NUMBER_PARAMETERS = tuple(dict.fromkeys(name for cls in MECHANISMS.values() for name in domains(cls)))
 # The name in plans of each parameter that is a table of pairs, with its description.
 TABLE_PARAMETERS = {table.name: table.doc for cls in MECHANISMS.values() for table in tables(cls).values()}
+# What other libraries call these mechanisms.
+SIMILAR_MECHANISMS = {
+    **dict.fromkeys(("normal", "gauss", "discrete-gaussian"), "gaussian"),
+    **dict.fromkeys(("geometric", "exponential", "discrete-laplace"), "laplace"),
+    **dict.fromkeys(("polylog", "exponential polylog"), "exponential-polylog"),
+    **dict.fromkeys(("square-root", "fourth-root", "sqrt"), "root"),
+    "logarithm": "log",
+}
 PARAMETERS = (*NUMBER_PARAMETERS, *TABLE_PARAMETERS, "noise", "estimator")
+# The mechanisms whose noise a transformation can have; sigma is its scale, so that it has no other one.
+NOISE_MECHANISMS = {kind: cls for kind, cls in MECHANISMS.items() if is_noise(cls)}
+NOISE_PARAMETERS = tuple(
+    dict.fromkeys(name for cls in NOISE_MECHANISMS.values() for name in domains(cls) if name != scale_name(cls))
+)
+NOISE_EXAMPLE = '{ mechanism = "generalized-gaussian", p = 0.5 }'
+BY_NAME, WITH_PARAMETERS = "noise by name", "noise with parameters"  # tags, which pydantic inserts in places
 LIMITS = {"k": 1000}  # the largest value that a plan may give to a parameter: a release by a kth root takes k steps
 
 
@@ -397,9 +415,25 @@ def _number_field(name: str, owners: dict[str, Domain]) -> tuple[Any, Any]:
     return (Positive if positive else Finite) | None, Field(None, description=description)
 
 
+def _parameter_fields(names: Iterable[str], mechanisms: Mapping[str, type[Mechanism]]) -> dict[str, Any]:
+    """Return the fields of parameters that are numbers, and of those that are tables of pairs."""
+    owners = {
+        name: {kind: domains(cls)[name] for kind, cls in mechanisms.items() if name in domains(cls)} for name in names
+    }
+    tables = {name: (NumberPairs | None, Field(None, description=doc)) for name, doc in TABLE_PARAMETERS.items()}
+    return {name: _number_field(name, known) for name, known in owners.items()} | tables
+
+
 def _plain(number: float) -> float:
     """Return a whole number as an integer, which is written without a decimal point."""
     return int(number) if number.is_integer() else number
+
+
+def mechanism_like(name: str) -> str | None:
+    """Return the mechanism that a wrong name probably means, if one is similar."""
+    # "polylog" is a part of "exponential-polylog", although "log" is closer by its letters.
+    whole = next((one for one in MECHANISMS if name and name in one.split("-")[1:]), None)
+    return SIMILAR_MECHANISMS.get(name.casefold()) or whole or similar(name, MECHANISMS)
 
 
 def constructor_arguments(kind: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -420,26 +454,108 @@ def constructor_arguments(kind: str, given: dict[str, Any]) -> dict[str, Any]:
     return {known[name]: value for name, value in given.items()}
 
 
+def noise_of(kind: str, given: Mapping[str, Any]) -> "str | AdditiveMechanism":
+    """Return the noise of a transformation: its name if that is enough, or the mechanism of scale 1 that adds it."""
+    if kind not in NOISE_MECHANISMS:
+        raise ParameterError("noise", allowed=tuple(NOISE_MECHANISMS), given=kind)
+    cls: Any = NOISE_MECHANISMS[kind]
+    scale = scale_name(cls)
+    _check_no_scale(kind, given)
+    arguments = constructor_arguments(kind, dict(given))
+    if kind in NOISES and not arguments:
+        return kind
+    required = [field.name for field in fields(cls) if field.default is MISSING and field.name != scale]
+    if missing := [name for name in required if name not in arguments]:
+        raise ParameterError(f"noise {kind}", f"needs {', '.join(missing)}", code="missing")
+    made: AdditiveMechanism = cls(**{scale: 1.0, **arguments})
+    return made
+
+
+def _check_no_scale(kind: str, given: Mapping[str, Any]) -> None:
+    name = scale_name(NOISE_MECHANISMS[kind])
+    if name in given:
+        remedy = f"remove {name}: that of the transformation is the scale of its noise"
+        raise ParameterError(f"noise {kind}", "must not have a scale", code="conflict", remedy=remedy)
+
+
+def _tag_of_noise(noise: Any) -> str:
+    return WITH_PARAMETERS if isinstance(noise, Mapping | PlanPart) else BY_NAME
+
+
+def _check_noise_name(noise: Any) -> Any:
+    if isinstance(noise, str) and noise in NOISE_MECHANISMS and noise not in NOISES:
+        raise ValueError(f"{noise} has parameters: write a table such as {NOISE_EXAMPLE}")
+    return noise
+
+
 if TYPE_CHECKING:
+
+    class _NoiseParameters(PlanPart):
+        mechanism: str
 
     class _Parameters(PlanPart):
         mechanism: str
 
 else:
+    _NoiseParameters = create_model(
+        "_NoiseParameters",
+        __base__=PlanPart,
+        mechanism=(Literal[tuple(NOISE_MECHANISMS)], Field(description="The mechanism that has this noise.")),
+        **_parameter_fields(NOISE_PARAMETERS, NOISE_MECHANISMS),
+    )
+
+
+class NoisePlan(_NoiseParameters):
+    """The noise of a transformation: an additive mechanism without its scale, which is sigma."""
+
+    _noise: "str | AdditiveMechanism" = PrivateAttr("")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_scale(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and isinstance(kind := given.get("mechanism"), str) and kind in NOISE_MECHANISMS:
+            with as_mistakes():
+                _check_no_scale(kind, given)
+        return given
+
+    @model_validator(mode="after")
+    def _build_noise(self) -> "NoisePlan":
+        with as_mistakes():
+            self._noise = noise_of(self.mechanism, self._given)
+        return self
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        names = (*NOISE_PARAMETERS, *TABLE_PARAMETERS)
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return {
+            name: [tuple(pair) for pair in value] if name in TABLE_PARAMETERS else value
+            for name, value in given.items()
+        }
+
+    def build(self) -> "str | AdditiveMechanism":
+        """Return the noise: its name if that is enough, or the mechanism of scale 1 that adds it."""
+        return self._noise
+
+
+if not TYPE_CHECKING:
     _Parameters = create_model(
         "_Parameters",
         __base__=PlanPart,
         mechanism=(Literal[tuple(MECHANISMS)], Field(description="The mechanism that adds the noise.")),
-        **{
-            name: _number_field(
-                name, {kind: domains(cls)[name] for kind, cls in MECHANISMS.items() if name in domains(cls)}
-            )
-            for name in NUMBER_PARAMETERS
-        },
-        **{name: (NumberPairs | None, Field(None, description=doc)) for name, doc in TABLE_PARAMETERS.items()},
+        **_parameter_fields(NUMBER_PARAMETERS, MECHANISMS),
         noise=(
-            Literal[tuple(NOISES)] | None,
-            Field(None, description=f"For {WITH_ESTIMATOR}: the noise that is added to the transformed sum."),
+            Annotated[
+                Annotated[Literal[tuple(NOISES)], BeforeValidator(_check_noise_name), Tag(BY_NAME)]
+                | Annotated[NoisePlan, Tag(WITH_PARAMETERS)],
+                Discriminator(_tag_of_noise),
+            ]
+            | None,
+            Field(
+                None,
+                description=f"For {WITH_ESTIMATOR}: the noise that is added to the transformed sum, by its name or "
+                f"with its parameters, such as {NOISE_EXAMPLE}.",
+            ),
         ),
         estimator=(
             Literal[ESTIMATORS] | None,
@@ -540,6 +656,8 @@ class MechanismPlan(_Parameters):
         """Return the parameters that the plan gives, or raise if the mechanism does not have one of them."""
         given = {name: getattr(self, name) for name in PARAMETERS if getattr(self, name) is not None}
         given |= {name: [tuple(pair) for pair in given[name]] for name in TABLE_PARAMETERS if name in given}
+        if isinstance(given.get("noise"), NoisePlan):
+            given["noise"] = given["noise"].build()
         return constructor_arguments(self.mechanism, given)
 
 
@@ -555,7 +673,7 @@ class SumPlan(MechanismPlan):
     def _check_form(cls, unit: Any) -> Any:
         # One check for both types: pydantic would report a mistake once for each type that the field may have.
         if isinstance(unit, bool) or not isinstance(unit, int | str):
-            write = f'; write unit = "{unit}"' if isinstance(unit, float) else ""
+            write = f'; write unit = "{unit}"' if isinstance(unit, float) and unit else ""
             got = "" if write else f", got {given_words(unit)}"
             raise ValueError(f'must be a whole number such as 1, or text such as "0.01"{got}{write}')
         return unit

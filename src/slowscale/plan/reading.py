@@ -3,12 +3,12 @@
 A value is shown only where it cannot hold a password, and addresses are masked everywhere.
 """
 
-import difflib
 import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, get_args
 
@@ -26,10 +26,11 @@ from slowscale.core.errors import (
     PlanError,
     Shown,
     SlowscaleError,
+    similar,
 )
 from slowscale.mechanisms.base import ESTIMATORS
 from slowscale.mechanisms.transformation import NOISES
-from slowscale.plan.parts import MECHANISMS, given_words
+from slowscale.plan.parts import BY_NAME, MECHANISMS, WITH_PARAMETERS, given_words, mechanism_like
 from slowscale.plan.schema import Plan, QuantilesPlan, RollupPlan, SumsPlan, place_in_plan
 
 # An address, which may hold a password; but not the example that errors give.
@@ -47,7 +48,7 @@ RULES = {
     "less_than": "less than {lt:g}",
     "less_than_equal": "less than or equal to {le:g}",
     "literal_error": "{expected}",
-    "too_short": "a list of at least {min_length}",
+    "too_short": "a list with at least {min_length} item",
 }
 # Fields whose value is one of a few names, which are no secrets.
 CHOICES = {
@@ -59,6 +60,32 @@ CHOICES = {
     "means": ("box", "fieller", "delta"),
 }
 UNION_TYPES = ("str", "int", "bool", "date", "list[str]")  # pydantic appends one to a field that has several types
+DATA_FILES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx", ".xlsm", ".dta", ".sav", ".sas7bdat", ".gz", ".zst")
+TOML_RULES = (
+    "texts are in quotes, true and false in lower case, paths have / in place of \\, and each field and table stands "
+    "once"
+)
+# What to write in place of a field that no table of a plan has.
+OTHER_FIELDS = {
+    **dict.fromkeys(("sep", "separator"), "delimiter"),
+    **dict.fromkeys(
+        ("epsilon", "eps", "rho", "delta", "budget"),
+        "std or interval for an accuracy; or loss, which is a zCDP loss, with at for the size of the record",
+    ),
+    **dict.fromkeys(("xlsx", "excel"), 'basic = ["table.xlsx"] in [publication]'),
+}
+# How to write a value of another type.
+OTHER_FORMS: dict[tuple[str, type], str] = {
+    ("float_type", str): "write it without quotes",
+    ("int_type", str): "write it without quotes",
+    ("bool_type", str): "write it without quotes",
+    ("list_type", str): "write it in brackets: [ … ]",
+    ("string_type", int): "write it in quotes",
+    ("string_type", float): "write it in quotes",
+    ("string_type", date): "write it in quotes",
+    ("string_type", datetime): "write it in quotes",
+    ("string_type", time): "write it in quotes",
+}
 TABLE_KINDS = {"sums": SumsPlan, "quantiles": QuantilesPlan, "rollup": RollupPlan}  # by the tag that pydantic inserts
 
 
@@ -77,9 +104,31 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     try:
         text = source.read_text(encoding="utf-8")
     except (OSError, UnicodeError, ValueError) as error:
+        _refuse_data(source)
         reason = getattr(error, "strerror", None) or error
-        raise PlanError(source, f"cannot be read: {reason}", code="unreadable") from None
+        raise PlanError(
+            source, f"cannot be read: {reason}", code="unreadable", remedy=_plan_like(source, str(path))
+        ) from None
     return plan_from_text(text, source)
+
+
+def _refuse_data(source: Path) -> None:
+    """Raise if a file that is not a plan is data, by the ending of its name."""
+    if source.suffix.lower() in DATA_FILES:
+        raise PlanError(
+            source,
+            "is data, and not a plan",
+            code="not-a-plan",
+            remedy=f"`slowscale init {source}` writes a plan for it" if source.exists() else "give a plan file (.toml)",
+        )
+
+
+def _plan_like(source: Path, given: str) -> str:
+    """Return the remedy for a plan that cannot be read: a plan with a similar name, or how to write one."""
+    folder = source if source.is_dir() else source.parent
+    plans = [str(file) for file in sorted(folder.glob("*.toml"))] if folder.is_dir() else []
+    near = str(source / "plan.toml") if source.is_dir() else similar(given, plans)
+    return f"did you mean {near}?" if near in plans else "`slowscale init DATA` writes a plan"
 
 
 def plan_from_text(text: str, source: Path) -> Plan:
@@ -87,7 +136,8 @@ def plan_from_text(text: str, source: Path) -> Plan:
     try:
         values = tomllib.loads(text)
     except ValueError as error:  # also an integer of thousands of digits
-        raise PlanError(source, f"is not TOML: {error}", code="syntax") from None
+        _refuse_data(source)
+        raise PlanError(source, f"is not TOML: {error}", code="syntax", remedy=TOML_RULES) from None
     except RecursionError:
         raise PlanError(source, "cannot be read: its tables or lists are nested too deeply", code="syntax") from None
     try:
@@ -173,6 +223,7 @@ def errors_in(error: ValidationError) -> list[SlowscaleError]:
         field = list(mistake["loc"])
         if len(field) > 2 and field[0] == "tables" and field[2] in TABLE_KINDS:
             del field[2]  # the kind of table, which pydantic inserts
+        field = [step for step in field if step not in (BY_NAME, WITH_PARAMETERS)]
         if field and field[-1] in UNION_TYPES:
             del field[-1]
         if isinstance(one := context.get("error"), SlowscaleError):
@@ -193,13 +244,16 @@ def _as_error(mistake: Any, context: Mapping[str, Any], field: Sequence[Any]) ->
         return ParameterError("", str(context["error"]), code="value")
     if kind == "extra_forbidden":
         near, known = _fields_like(mistake["loc"])
-        remedy = f"did you mean {near}?" if near else f"there are {', '.join(known)}" if known else None
+        place = near or OTHER_FIELDS.get(str(name)) or _place_of_field(str(name))
+        remedy = f"did you mean {place}?" if place else f"there are {', '.join(known)}" if known else None
         return ParameterError("", "there is no such field", code="unknown-name", remedy=remedy)
     if kind == "missing":
         what = f"the table [{field[0]}]" if len(field) == 1 else f"a line {name} = …"
         return ParameterError("", f"is missing: add {what}", code="missing")
     if kind in ("model_type", "dict_type"):
-        return ParameterError("", allowed=f"a table such as {name} = {{ … }}", given=Shown(given_words(given)))
+        is_noise = name == "count" or (len(field) > 1 and field[-2] in ("caps", "sums"))
+        inside = 'mechanism = "gaussian", std = 20' if is_noise else "…"
+        return ParameterError("", allowed=f"a table such as {name} = {{ {inside} }}", given=Shown(given_words(given)))
     if given == "" and kind == "string_too_short":
         return ParameterError("", "still to be chosen", code="missing")
     allowed = RULES[kind].format(**context) if kind in RULES else None
@@ -207,9 +261,10 @@ def _as_error(mistake: Any, context: Mapping[str, Any], field: Sequence[Any]) ->
         return ParameterError("", f"still to be chosen: must be {allowed}", code="missing")
     choices = CHOICES.get(name, ())
     shown = given if choices and isinstance(given, str) else Shown(given_words(given))
-    # "polylog" is a part of "exponential-polylog", although "log" is closer by its letters.
-    like = [one for one in choices if given in one.split("-")] or difflib.get_close_matches(str(given), choices, n=1)
-    remedy = f"did you mean {like[0]!r}?" if like and kind == "literal_error" else None
+    like = mechanism_like(str(given)) if name == "mechanism" else similar(str(given), choices)
+    remedy = f"did you mean {like!r}?" if like and kind == "literal_error" else OTHER_FORMS.get((kind, type(given)))
+    if "formats" in field and given in ("xlsx", "excel"):
+        remedy = f"did you mean {OTHER_FIELDS['excel']}?"
     problem = "" if allowed else mistake["msg"]
     return ParameterError("", problem, allowed=allowed, given=shown, remedy=remedy)
 
@@ -227,7 +282,16 @@ def _fields_like(location: Sequence[Any]) -> tuple[str | None, list[str]]:
     known = list(table.model_fields)
     if table is SumsPlan:  # the table may have been meant to be of another kind
         known += ["quantiles", "rollup"]
-    return next(iter(difflib.get_close_matches(str(location[-1]), known, n=1)), None), known
+    return similar(str(location[-1]), known), known
+
+
+def _place_of_field(name: str) -> str | None:
+    """Return the table of a plan that has a field of this name, or is called so, with the name."""
+    if name in Plan.model_fields:
+        return f"the table [{name}], on a line by itself"
+    models = {table: _model_in(field.annotation) for table, field in Plan.model_fields.items()}
+    found = [table for table, model in models.items() if table != "tables" and model and name in model.model_fields]
+    return f"{name} in [{found[0]}]" if found else None
 
 
 def _model_in(annotation: Any) -> Any:

@@ -239,6 +239,13 @@ class OutputPlan(PlanPart):
         "SLOWSCALE_KEY_PASSPHRASE.",
     )
 
+    @field_validator("formats")
+    @classmethod
+    def _check_formats(cls, formats: list[Any]) -> list[Any]:
+        if len(set(formats)) < len(formats):
+            raise ValueError("names a format twice; remove one of them")
+        return formats
+
     @field_validator("report")
     @classmethod
     def _check_ending(cls, path: str | None) -> str | None:

@@ -131,8 +131,9 @@ def test_the_most_frequent_delimiter_of_the_first_line_is_tried_first(tmp_path):
     [
         ("1,2\n3,4\n", None, True),
         ("1.5, 2\n3,4\n", None, True),
-        ("1.2.3,2\n3,4\n", None, False),
-        ("a,2\n3,4\n", None, False),
+        ("1.2.3,b\n3,4\n", None, False),
+        ("a,2\n3,4\n", None, True),
+        ("a,2024-05-17\n3,2024-05-18\n", None, True),
         ("a,b\n3,4\n", None, False),
         ("1,2\n3,4\n", ["1", "2"], False),
         ("1,2\n3,4\n", ["a", "b"], False),

@@ -201,7 +201,10 @@ def test_numbers_in_texts_are_exact_decimals():
 )
 @pytest.mark.parametrize("nulls", ["error", "zero"])
 def test_other_texts_are_refused(text, nulls):
-    words = "column 'x' has values that are not numbers; correct these records, or leave them out with a filter (where)"
+    words = (
+        "column 'x' has values that are not numbers (choose a column of numbers); correct these records, or leave them "
+        "out with a filter (where)"
+    )
     with pytest.raises(ss.DataError) as caught:
         by_record("private", ["5", text], pa.string(), nulls=nulls)
     assert str(caught.value) == words

@@ -1,11 +1,16 @@
 """Plans whose outputs would be lost after the charge, or would publish what is in the records, are refused before."""
 
+import errno
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from helpers.errors import refused
 
 import slowscale as ss
+from slowscale.core.locks import locked
 from slowscale.plan import check_plan, finish_plan, read_plan, run_plan
+from slowscale.plan.outputs import FOLDER_LOCK
 
 PLAN = """
 [data]
@@ -60,6 +65,39 @@ def test_names_that_are_too_long_in_a_new_folder(plan_of, tmp_path, length):
 
 def test_a_long_name_of_a_report_in_a_new_folder(plan_of, tmp_path):
     both_refuse(plan_of(output=f'report = "out/{"r" * 249}.html"'), tmp_path, "unwritable", "output", "report")
+
+
+def test_one_release_at_a_time_writes_to_a_folder(plan_of, tmp_path):
+    plan = plan_of()
+    folder = Path(plan.output.folder)
+    folder.mkdir(exist_ok=True)
+    with locked(folder / FOLDER_LOCK) as taken:
+        assert taken
+        with refused(ss.ParameterError, code="busy"):
+            run_plan(plan)
+    assert not (tmp_path / "l.ledger").exists()
+    run_plan(plan)
+    assert [file.name for file in folder.iterdir() if file.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda place: place.symlink_to("elsewhere")])
+def test_nothing_is_released_without_a_lock_that_the_folder_could_have(plan_of, tmp_path, make):
+    plan = plan_of()
+    folder = Path(plan.output.folder)
+    folder.mkdir(exist_ok=True)
+    make(folder / FOLDER_LOCK)
+    with refused(ss.ParameterError, code="unwritable", path=("output", "folder")):
+        run_plan(plan)
+    assert not (tmp_path / "l.ledger").exists()
+    assert not (folder / "elsewhere").exists()
+
+
+def test_a_file_system_without_locks_goes_without(plan_of, monkeypatch):
+    def failing(path, **_):
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr("slowscale.plan.outputs.locked", failing)
+    assert run_plan(plan_of())
 
 
 def test_levels_are_not_read_from_the_records(plan_of, tmp_path):

@@ -36,7 +36,7 @@ from slowscale.plan import (
     run_plan,
     starting_plan,
 )
-from slowscale.plan.starting import DATA_TABLE, TEMPLATE
+from slowscale.plan.starting import DATA_TABLE, TEMPLATE, PlannedData
 from slowscale.policy import ConstantPolicy
 
 PLAN = """
@@ -131,7 +131,7 @@ def test_the_template_is_toml_with_one_place_for_the_data():
     """The line that the table [data] replaces is a comment, so editors read the template as TOML."""
     assert tomllib.loads(TEMPLATE)["tables"]["cells"] == {"keys": {"by": []}, "sums": {"COLUMN": {"mechanism": ""}}}
     assert TEMPLATE.splitlines().count(DATA_TABLE) == 1
-    text = starting_plan("x.parquet", {"x": "int64"})
+    text = starting_plan(PlannedData("x.parquet", {"x": "int64"}))
     assert DATA_TABLE not in text
     assert list(tomllib.loads(text)) == ["data", "ledger", "tables", "output"]
 
@@ -316,7 +316,7 @@ def test_the_schema_is_published():
         ),
         (("[output]", "[tables.u]\nrollup = ''\n[output]"), r"line 25, tables.u.rollup: still to be chosen"),
         (('mechanism = "root"', 'mechanism = ""'), r"line 15, tables.t.sums.y.mechanism: still to be chosen: .*'root'"),
-        (("sigma = 2", "sigma = 'two'"), r"tables.t.count.sigma: must be a number, got text$"),
+        (("sigma = 2", "sigma = 'two'"), r"tables.t.count.sigma: must be a number, got text; write it without quotes$"),
         (("std = 5", "std = [5]"), r"tables.t.sums.x.std: must be a number, got a list$"),
         (("std = 5", "std = { x = 5 }"), r"tables.t.sums.x.std: must be a number, got a table$"),
         (("k = 4\n", "k = 1001\n"), r"tables.t.sums.y.k: must be less than or equal to 1000, got 1001$"),
@@ -329,13 +329,16 @@ def test_the_schema_is_published():
             ("k = 4\n", 'k = 4.5\nestimator = "mean"\n'),
             r"tables.t.sums.y.*: estimator must not be \"mean\": with Gaussian noise, only roots with a whole k",
         ),
-        (("k = 4\n", 'k = "four"\n'), r"tables.t.sums.y.k: must be a number, got text$"),
+        (("k = 4\n", 'k = "four"\n'), r"tables.t.sums.y.k: must be a number, got text; write it without quotes$"),
         (("k = 4\n", "k = 0\n"), r"tables.t.sums.y.k: must be greater than or equal to 1, got 0$"),
-        (("std = 5", "std = '5'"), r"tables.t.sums.x.std: must be a number, got text$"),
+        (("std = 5", "std = '5'"), r"tables.t.sums.x.std: must be a number, got text; write it without quotes$"),
         (("std = 5", "std = true"), r"tables.t.sums.x.std: must be a number, got true$"),
         (("k = 4\n", "k = true\n"), r"tables.t.sums.y.k: must be a number, got true$"),
         (('by = ["k"]', "by = 2020-01-31"), r"tables.t.keys.by: must be a list, got 2020-01-31$"),
-        (('by = ["k"]', 'from_data = "maybe"'), r"tables.t.keys.from_data: must be true or false, got text$"),
+        (
+            ('by = ["k"]', 'from_data = "maybe"'),
+            r"tables.t.keys.from_data: must be true or false, got text; write it without quotes$",
+        ),
         (
             ('path = "x.parquet"', 'path = "postgresql://h/d#t"'),
             r"^\S*, line 3, data.path: must be .* use database = \S+$",
@@ -503,7 +506,7 @@ def test_database_files_are_relative_to_the_plan(tmp_path):
 def test_plans_are_written_without_passwords(address, written):
     place, has_password = plan_address(address, Path("plans"))
     assert (place, has_password) == written
-    text = starting_plan(place, {}, has_password=has_password)
+    text = starting_plan(PlannedData(place, {}, has_password=has_password))
     assert tomllib.loads(text)["data"]["database"] == place
     assert ("PGPASSWORD" in text) == has_password
     assert "hunter2" not in text
@@ -578,7 +581,7 @@ def test_key_files_are_read_as_they_are_written(tmp_path):
     plan = farms(
         tmp_path,
         'opened = "date"',
-        cells="opened;emp\n31.01.2020;x\n01.03.2020;y\n",
+        cells="opened;note\n31.01.2020;x\n01.03.2020;y\n",
         by=('by = ["county"]', 'by = ["opened"]\ncsv = { delimiter = ";", dates = "%d.%m.%Y" }'),
     )
     release, _ = run_plan(plan)
@@ -637,7 +640,7 @@ def test_unreadable_data_is_recorded_in_a_ledger_that_exists(tmp_path):
     ],
 )
 def test_a_plan_for_some_data_names_the_data_set(place, name):
-    assert tomllib.loads(starting_plan(place, {"x": "int64"}))["data"]["name"] == name
+    assert tomllib.loads(starting_plan(PlannedData(place, {"x": "int64"})))["data"]["name"] == name
 
 
 def test_a_data_set_has_a_name(tmp_path):
@@ -949,7 +952,7 @@ def test_the_types_of_a_new_plan_can_be_uncommented(tmp_path, lines):
         tmp_path / "w.parquet"
     )
     columns = {"state": "string", "x": "float64", "when": "timestamp(6)"}
-    before, header, after = starting_plan("w.parquet", columns, Guess({})).partition("# [data.types]\n")
+    before, header, after = starting_plan(PlannedData("w.parquet", columns, Guess({}))).partition("# [data.types]\n")
     assert header
     assert "\n# when is a timestamp(6)\n" in after
     below = after.split("\n")
@@ -960,6 +963,6 @@ def test_the_types_of_a_new_plan_can_be_uncommented(tmp_path, lines):
 
 
 def test_a_new_plan_for_a_database_offers_no_types():
-    text = starting_plan("duckdb://a.duckdb#t", {"state": "string"})
+    text = starting_plan(PlannedData("duckdb://a.duckdb#t", {"state": "string"}))
     assert "[data.types]" not in text
     assert "# The columns of the table have these types:\n# state = " in text
