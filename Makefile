@@ -1,22 +1,38 @@
-# `make demo` needs only Python >= 3.11, git and make; everything else is installed into .venv. `make test` also needs the
-# system packages of `make system`, which it calls.
+# `make demo` needs only Python >= 3.11, git and make; slowscale and what it needs are installed into .venv. `make test`
+# adds the tools of developers to it, and calls `make system`.
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+INSTALLED := .venv/.installed
 READY := .venv/.ready
-CHECKED := src tests bench examples
+CHECKED := src tests bench examples scripts
 
-.PHONY: demo test mutants bench lint format setup system clean docs
+.PHONY: demo test mutants bench bundle lint format setup develop system clean docs
 
-setup: $(READY)
+# slowscale as its users have it, for example with: make setup EXTRAS=excel,workbench
+setup: $(INSTALLED)
+	$(if $(EXTRAS),$(PIP) install -c constraints.txt -e '.[$(EXTRAS)]')
 
-$(READY): pyproject.toml constraints.txt
+# The same with all extras, and what tests, checks and pages need.
+develop: $(READY)
+
+$(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "slowscale needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) install -c constraints.txt -e .
 	@touch $@
 
-demo: $(READY)
+$(READY): $(INSTALLED)
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(INSTALLED)
 	@$(BIN)/slowscale demo --overwrite
+
+# The wheels of slowscale and of all that it needs, in bundle/, for machines without a network that have this platform and
+# this version of Python. With extras: make bundle EXTRAS=excel,workbench
+bundle: $(INSTALLED)
+	$(BIN)/python scripts/bundle.py bundle $(if $(EXTRAS),--extras $(EXTRAS))
 
 test: $(READY) lint system
 	$(BIN)/python -m pytest -n auto --dist loadgroup
@@ -40,7 +56,7 @@ install = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 # hours. A second run continues where the first one stopped; `rm -r .mutants` starts anew. A sample takes minutes:
 # make mutants PARTS="advice roll-ups" SAMPLE=100 SEED=1
 mutants: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mutants]'
+	$(PIP) install -c constraints.txt -e '.[mutants]'
 	PYTHONPATH=tests CI=true OMP_NUM_THREADS=1 $(BIN)/python -m mutation run $(PARTS) \
 	$(if $(SAMPLE),--random $(SAMPLE) --seed $(or $(SEED),0))
 
@@ -67,4 +83,4 @@ bench: $(READY) .venv-peers/.ready
 	@for file in bench/bench_*.py; do $(BIN)/python $$file || exit 1; done
 
 clean:
-	rm -rf .venv .venv-peers .mutants demo site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-peers .mutants demo site build bundle dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
