@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from slowscale.publish import ColumnLabel, Publication
     from slowscale.publish.minisign import keygen
     from slowscale.publish.signing import sign, verify
+    from slowscale.release.derived import DerivedTable
     from slowscale.release.dominance import Dominance
     from slowscale.release.inspection import Inspection
     from slowscale.release.quantiles import ReleasedQuantiles
@@ -99,6 +100,7 @@ _HOMES = {
     "slowscale.release.request": ("Quantiles", "Request", "Rollup", "Sums", "size_grid"),
     "slowscale.release.table": ("ReleasedSums",),
     "slowscale.release.release": ("Release", "read_release"),
+    "slowscale.release.derived": ("DerivedTable",),
     "slowscale.release.dominance": ("Dominance",),
     "slowscale.release.inspection": ("Inspection",),
     "slowscale.release.session": ("Session",),
@@ -126,6 +128,7 @@ __all__ = [
     "ConfidentialWarning",
     "Crossover",
     "DataError",
+    "DerivedTable",
     "Dominance",
     "EngineError",
     "ExponentialPolylog",
@@ -190,9 +193,17 @@ def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return import_module(f"slowscale.{name}")
     if name not in _HOME:
-        raise AttributeError(f"module 'slowscale' has no attribute {name!r}")
+        raise AttributeError(f"module 'slowscale' has no attribute {name!r}{_suggestion(name)}")
     value = globals()[name] = getattr(import_module(_HOME[name]), name)
     return value
+
+
+def _suggestion(name: str) -> str:
+    """Return what a public name that does not exist may mean, in words."""
+    from slowscale.core.errors import similar
+
+    near = None if name.startswith("_") else similar(name, __all__)
+    return f"; did you mean {near!r}?" if near else ""
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,7 @@
 """What commands print: names, labels and reasons come from files, and must not control the terminal."""
 
 import json
+import re
 import unicodedata
 from pathlib import Path
 
@@ -96,9 +97,9 @@ def test_commands_print_by_one_function():
     """`echo` and `print_json` escape what a terminal would obey."""
     for path in Path(cli.__file__).parent.glob("*.py"):
         text = path.read_text()
-        assert "typer.echo(" not in text or path.name == "shared.py", path
+        assert "typer.echo(" not in text, path
         assert "typer.secho" not in text
-        assert "\n    print(" not in text, path
+        assert not re.search(r"(?<![.\w])print\(", text) or path.name == "shared.py", path
 
 
 def test_escapes():
@@ -114,5 +115,5 @@ def test_check_without_a_ledger_does_not_say_that_nothing_was_released(folder):
     write_plan(folder, "")
     assert run_command(["release", "plan.toml", "--yes"], folder).returncode == 0
     done = run_command(["check", "plan.toml", "--overwrite"], folder)
-    assert "There is no ledger: releases are not recorded, and their losses are not added up." in done.stdout
+    assert "There is no ledger: nothing is recorded, and losses of repeated releases are not added up." in done.stdout
     assert "released before" not in done.stdout

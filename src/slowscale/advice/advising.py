@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from slowscale.accounting.sizes import RecordSize, check_largest, names_the_largest
+from slowscale.accounting.largest import Value, check_value, proven_to
+from slowscale.accounting.sizes import LARGEST_ALLOWED, RecordSize, check_largest, names_the_largest
 from slowscale.advice.answers import Advice, Candidate, ColumnAdvice, relative_error
 from slowscale.advice.searching import (
     LARGE,
@@ -33,6 +34,7 @@ from slowscale.core.errors import (
     Shown,
     band_in_words,
     located,
+    similar,
 )
 from slowscale.core.numbers import format_number, percent
 from slowscale.core.parameters import as_number, level_quantile
@@ -72,6 +74,7 @@ def advise(
     large: float | None = None,
     rare: float = RARE_RATIO,
     unit: UnitLike = 1,
+    largest: float | None = None,
 ) -> Advice:
     """Recommend a mechanism, from record sizes that are publicly known or assumed and limits on errors and losses.
 
@@ -116,6 +119,10 @@ def advise(
         this many times the half-width of the 95 % interval. Noise with heavier tails is not considered.
     unit
         The unit that results are rounded to, for the plan.
+    largest
+        The largest value that a release accepts, as public knowledge (`largest` of a session or a plan). No size may be
+        above it. It is one of the sizes, with the name "largest allowed", unless one of them is named the largest, and
+        the plan declares it.
 
     Examples
     --------
@@ -127,7 +134,8 @@ def advise(
     >>> hidden.table[0].bands[-1] <= 1
     True
     """
-    sizes = _sizes(records)
+    bound = None if largest is None else check_value(largest, "largest")
+    sizes = _sizes(records, bound)
     wanted = {} if presence is None else _losses("presence", presence, sizes)
     hidden = {} if bands is None else _losses("bands", bands, sizes)
     if interval is not None and std is not None:
@@ -153,6 +161,9 @@ def advise(
         ratio,
         by_std=std is not None,
     )
+    if relative is not None and not 0 < as_number("relative", relative, "a number") <= 1:
+        remedy = f"{relative:g} % is {relative / 100:g}" if 1 < relative < 100 else None
+        raise ParameterError("relative", allowed="a share from 0 to 1, without 0", given=relative, remedy=remedy)
     most = math.inf if relative is None else _positive("relative", relative) * accuracy.large
     for name, error in ((target, small), (None if relative is None else "relative", most)):
         if name is not None:
@@ -176,7 +187,7 @@ def advise(
         not open_small,
         transform,
     )
-    return _Question(sizes, goal, wanted, hidden, factor, unit).answer()
+    return _Question(sizes, goal, wanted, hidden, factor, unit, bound).answer()
 
 
 def advise_columns(
@@ -212,12 +223,16 @@ def advise_columns(
         for name in asked:
             if name not in known:
                 problem = "is not an argument of `advise`"
-                remedy = f"choose among {', '.join(sorted(known))}"
+                near = similar(str(name), known)
+                remedy = f"did you mean {near!r}?" if near else f"choose among {', '.join(sorted(known))}"
                 raise ParameterTypeError(
                     str(name), problem, code="unknown-name", path=("columns", str(column)), remedy=remedy
                 )
         if "records" not in asked:
-            raise ParameterTypeError("records", "is missing", code="missing", path=("columns", str(column)))
+            remedy = 'give names with sizes, such as records={"median": 12, "largest": 4e10}'
+            raise ParameterTypeError(
+                "records", "is missing", code="missing", path=("columns", str(column)), remedy=remedy
+            )
         with located("columns", str(column)):
             found[str(column)] = advise(**asked)
     return ColumnAdvice(found)
@@ -248,9 +263,10 @@ class _Question:
         bands: dict[str, float],
         times: float,
         unit: UnitLike,
+        largest: Value | None,
     ) -> None:
         self._sizes, self._goal, self._presence, self._bands = sizes, goal, presence, bands
-        self._times, self._unit = times, unit
+        self._times, self._unit, self._largest = times, unit, largest
 
     def answer(self) -> Advice:
         goal = self._goal
@@ -287,6 +303,7 @@ class _Question:
             self._presence,
             self._bands,
             self._unit,
+            self._largest,
             lambda: self._front(rows),
         )
 
@@ -363,13 +380,17 @@ class _Question:
         if goal.least:
             parts += self._least_errors(goal, table)
         elif len(names) > 1:
-            values = " and values" if goal.counted[len(names) :].any() else ""
-            weighed = f", and the error of large sums by its power of {LARGE_WEIGHT}" * goal.weighs_large
+            values = " of presence and values" if goal.counted[len(names) :].any() else ""
+            weighed = f" 10 % more error of large sums counts like {1.1**LARGE_WEIGHT:.2g} times the loss."
+            factor = format_number(best.regret, 1)
             parts.append(
-                f"At no size does another candidate lose less by more than a factor of {format_number(best.regret)}, "
-                f"which is the smallest such factor. (Losses{values and ' of presence' + values} below {SMALL_LOSS} "
-                f"count as {SMALL_LOSS}{weighed}.)"
+                "No other candidate loses less at any size."
+                if best.regret == 1
+                else "It is the best compromise: at each size, it loses at most "
+                f"{factor} times as much as the candidate that loses least there, and no other candidate has a smaller "
+                "such factor."
             )
+            parts.append(f"(Losses{values} below {SMALL_LOSS} count as {SMALL_LOSS}.{weighed * goal.weighs_large})")
             # The trade of the smallest record does not matter if it loses next to nothing.
             first = next((i for i, loss in enumerate(best.tight) if loss > SMALL_LOSS), len(names) - 1)
             parts += list(dict.fromkeys(_given_up(table, names, i) for i in (first, len(names) - 1)))
@@ -473,7 +494,7 @@ def _beyond(sizes: Mapping[str, float]) -> str:
     )
 
 
-def _sizes(records: Any) -> dict[str, float]:
+def _sizes(records: Any, largest: Value | None) -> dict[str, float]:
     if not isinstance(records, Mapping):
         raise ParameterTypeError(
             "records", allowed='names with sizes, such as {"median": 12, "largest": 4e10}', given=records
@@ -486,6 +507,13 @@ def _sizes(records: Any) -> dict[str, float]:
         )
     sizes = {str(name): _positive("records", size, str(name)) for name, size in records.items()}
     check_largest([RecordSize(name, everywhere=size) for name, size in sizes.items()], argument="records")
+    if largest is not None:
+        most = proven_to(largest)
+        if above := [name for name, size in sizes.items() if size > most]:
+            problem = f"has a size above `largest`, {format_number(most)}, which releases refuse"
+            raise ParameterError("records", problem, code="too-large", path=("records", above[0]))
+        if not names_the_largest(sizes):
+            sizes[LARGEST_ALLOWED] = most
     return dict(sorted(sizes.items(), key=lambda pair: pair[1]))
 
 

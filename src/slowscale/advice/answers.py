@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slowscale.accounting.explanation import Explanation, Loss, explain
-from slowscale.advice.shapes import COMMON, RARE, TYPICAL, Accuracy, half_widths
+from slowscale.accounting.largest import Value
+from slowscale.advice.shapes import COMMON, RARE, TYPICAL, Accuracy, error_within, half_widths
 from slowscale.core.errors import band_in_words
 from slowscale.core.markup import html_text
 from slowscale.core.numbers import format_number
@@ -55,8 +56,8 @@ class Candidate:
     bands
         The tight losses between their values and others within the band.
     typical, common, rare
-        The half-widths of the intervals around the true sum that contain 50 %, 95 % and 99.9 % of the results, for a
-        small sum.
+        What 50 %, at least 95 % and 99.9 % of the errors of a small sum are within. As in the goal, the second one is
+        the farther end of a prediction interval.
     std
         The standard deviation for a small sum.
     large
@@ -83,15 +84,14 @@ class Candidate:
     def of(cls, mechanism: Mechanism, sizes: Sequence[float], accuracy: Accuracy, times: float) -> "Candidate":
         """Return a mechanism with its losses and errors."""
         closed = mechanism.policy.upper or mechanism.policy
-        typical, common, rare = (half_widths(mechanism, level, (accuracy.at,))[0] for level in (TYPICAL, COMMON, RARE))
         return cls(
             mechanism,
             tuple(float(closed(x)) for x in sizes),
             tuple(float(mechanism.tight_loss(x)) for x in sizes),
             tuple(value_loss(mechanism, x, times) for x in sizes),
-            typical,
-            common,
-            rare,
+            typical=error_within(mechanism, TYPICAL, accuracy.at),
+            common=half_widths(mechanism, COMMON, (accuracy.at,))[0],
+            rare=error_within(mechanism, RARE, accuracy.at),
             std=float(mechanism.std(accuracy.at)),
             large=half_widths(mechanism, COMMON, (accuracy.large,))[0] / accuracy.large,
         )
@@ -151,6 +151,8 @@ class Advice:
         The wanted losses by name.
     unit
         The unit that results are rounded to.
+    largest
+        The largest value that a release accepts, or None.
     """
 
     records: Mapping[str, float]
@@ -162,6 +164,7 @@ class Advice:
     presence: Mapping[str, float]
     bands: Mapping[str, float]
     unit: UnitLike = 1
+    largest: Value | None = None
     _find_front: Callable[[], tuple[Candidate, ...]] = tuple
 
     @property
@@ -221,6 +224,7 @@ class Advice:
         return {
             "records": dict(self.records),
             "wanted": {"presence": dict(self.presence), "bands": dict(self.bands)},
+            "largest": self.largest,
             "band": self.times,
             "sums": {"small": self.accuracy.at, "large": self.accuracy.large},
             "goal": self.goal,

@@ -203,7 +203,7 @@ def _unit(shape: Shape) -> UnitNoise | None:
 
 @lru_cache(maxsize=8)
 def _noise_unit(name: str) -> UnitNoise:
-    return UnitNoise(NOISES[name](sigma=1.0).noise)  # type: ignore[call-arg]
+    return UnitNoise(NOISES[name](sigma=1.0).noise)
 
 
 @dataclass(frozen=True)
@@ -396,6 +396,13 @@ def largest_scale(accuracy: Accuracy, shape: Shape, limits: tuple[float, float])
         return math.exp(float(brentq(excess, low, low + 0.5, xtol=1e-8)))
     except (ParameterError, ValueError, OverflowError, ZeroDivisionError):
         return 0.0
+
+
+def error_within(mechanism: Mechanism, level: float, at: float) -> float:
+    """Return e such that the error of a sum is at most e, in absolute value, with probability `level`."""
+    if isinstance(mechanism, TransformationMechanism):
+        return mechanism._error_within(at, level)
+    return half_widths(mechanism, level, (at,))[0]
 
 
 def _first_log_scale(accuracy: Accuracy, shape: Shape, limits: tuple[float, float]) -> float:

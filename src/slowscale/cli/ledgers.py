@@ -21,7 +21,7 @@ from slowscale.cli.shared import (
     confirm,
     echo,
     parse_assignment,
-    parse_parameter,
+    parse_parameters,
     print_json,
 )
 from slowscale.core.markup import terminal_text
@@ -135,7 +135,7 @@ def set_cap(
             remedy="--mechanism sets the cap on presence, --band-loss that on values within the band",
         )
     if band_loss is None:
-        new = _parse_cap(given | dict(parse_parameter(text, "sigma=2") for text in param))
+        new = _parse_cap(given | parse_parameters(param, "sigma=2"))
     else:
         from slowscale.policy import ConstantPolicy
 
@@ -276,27 +276,14 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Explain what a record with these values loses, in numbers and in words."""
-    from slowscale.accounting.sizes import RecordSize, check_count
     from slowscale.cli.printing import show_explanation
-    from slowscale.core.errors import ParameterError
-    from slowscale.core.numbers import format_number
-    from slowscale.release.columns import explain_columns
+    from slowscale.release.columns import explain_record
 
     policy, columns, entity, accounting, band = _read(source)
     record = _parse_record(value, policy.columns)
-    check_count(record, "--value")
-    for column in columns:
-        if column.largest is not None and abs(record[column.name]) > column.largest:
-            most = f"at most {format_number(column.largest)}: the release refuses larger values"
-            raise ParameterError(f"--value {column.name}", allowed=most, given=record[column.name])
-    size = RecordSize("the record", tuple((name, abs(number)) for name, number in record.items()))
-    explained = explain_columns(columns, size, band)
-    assert explained is not None
-    if not math.isfinite(explained.loss):
-        problem, remedy = "is too large to compute", "give smaller values"
-        raise ParameterError("the loss at these values", problem, code="too-large", remedy=remedy)
+    explained = explain_record(columns, record, band, "--value")
     if not as_json:
-        show_explanation(record, columns, explained, entity, band)
+        show_explanation(record, columns, explained, entity)
         return
     # Several tables may have the same columns.
     losses: dict[str, list[Loss]] = {}
@@ -325,6 +312,7 @@ def _read(source: Path) -> tuple["RecordPolicy", Sequence["ColumnPolicy"], str |
     """Return the policy of a plan, or of the whole release that a file belongs to, the columns of its drawn tables,
     what is protected (None: records), the accounting, and the factor of the band.
     """
+    from slowscale.core.errors import ParameterError
     from slowscale.plan import read_plan
     from slowscale.plan.checking import check_has_tables
     from slowscale.policy.bounded import BAND
@@ -337,6 +325,9 @@ def _read(source: Path) -> tuple["RecordPolicy", Sequence["ColumnPolicy"], str |
         columns = [column for some in plan.columns.values() for column in some]
         band = BAND if plan.ledger is None or plan.ledger.band is None else plan.ledger.band
         return plan.policy, columns, plan.data.protect, plan.release.accounting, band
+    if source.is_file() and source.suffix == ".csv" and not Path(f"{source}.json").exists():
+        problem, remedy = "is not a file of a release", "give a released file or folder, or a plan"
+        raise ParameterError(f"RELEASE|PLAN: {source}", problem, code="not-a-release", remedy=remedy)
     made = read_release(source)
     return made.policy, drawn_columns(made), made.facts.protect, made.facts.accounting, made.facts.band
 

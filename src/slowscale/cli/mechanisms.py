@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slowscale.cli.shared import (
+    CHART,
     Accounting,
     AsJson,
     At,
@@ -23,7 +24,7 @@ from slowscale.cli.shared import (
     echo,
     options_of,
     parse_assignment,
-    parse_parameter,
+    parse_parameters,
     print_json,
     writable_path,
 )
@@ -91,6 +92,10 @@ def advise(
         typer.Option(help="The largest ratio of the 99.9 % to the 95 % error of the results. By default 5."),
     ] = None,
     unit: Annotated[str | None, typer.Option(help="The unit that results are rounded to, for the plan.")] = None,
+    largest: Annotated[
+        float | None,
+        typer.Option(help="The largest value that a release accepts, as public knowledge. The plan declares it."),
+    ] = None,
     chart: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the losses by record size: a .png, .svg or .html file.")
     ] = None,
@@ -114,12 +119,12 @@ def advise(
         raise ParameterError("--records", problem, code="missing" if records is None else "conflict", remedy=remedy)
     asked: dict[str, Any] = {
         "interval": interval, "std": std, "relative": relative, "times": times, "level": level, "at": at,
-        "large": large, "rare": rare, "unit": unit,
+        "large": large, "rare": rare, "unit": unit, "largest": largest,
         "presence": None if presence is None else _parse_named(presence, "--presence", "median=0.25,largest=50"),
         "bands": None if bands is None else _parse_named(bands, "--bands", "largest=1"),
     }  # fmt: skip
     asked = {name: value for name, value in asked.items() if value is not None}
-    for path, ending in ((chart, ""), (plan, ".toml")):
+    for path, ending in ((chart, CHART), (plan, ".toml")):
         if path is not None:
             writable_path(path, ending, overwrite)
     with options_of(advise):
@@ -156,7 +161,8 @@ def _read_columns(path: Path) -> dict[str, Any]:
         problem = f"cannot be read: {error.strerror}"
         raise ParameterError(str(path), problem, code="unreadable", remedy="check the path") from None
     except ValueError as error:
-        raise ParameterError(str(path), f"is not TOML: {error}", code="syntax") from None
+        remedy = "it needs a table for each column, such as [pay] with records = { largest = 4e10 } and interval = 150"
+        raise ParameterError(str(path), f"is not TOML: {error}", code="syntax", remedy=remedy) from None
 
 
 def _parse_named(text: str, option: str, example: str) -> dict[str, float]:
@@ -205,7 +211,7 @@ def compare(
     values = {size.name: size.everywhere or 0.0 for size in shown}
     influences: Any = values if shown[0].named else list(values.values())
     if chart is not None:
-        writable_path(chart, "", overwrite)
+        writable_path(chart, CHART, overwrite)
     with options_of(compare, influences="--sizes"):
         compared = ss.compare(
             candidates, influences=influences, queries=[at, 100 * at, 10_000 * at], accounting=accounting
@@ -259,7 +265,8 @@ def calibrate(
         list[str],
         typer.Option(
             metavar="NAME=NUMBER",
-            help="A fixed parameter, such as p=0.5 or k=4. For exponential-polylog, sigma is the size up to which the "
+            help="A fixed parameter, such as p=0.5 or k=4; for root, log and arsinh also noise=laplace, or "
+            "noise=generalized-gaussian and noise.p=0.5. For exponential-polylog, sigma is the size up to which the "
             "loss of a record grows in proportion to its size; beyond it, like a power of the logarithm.",
         ),
     ] = [],  # noqa: B006
@@ -273,16 +280,14 @@ def calibrate(
     from slowscale.core.errors import CalibrationError, ParameterError
     from slowscale.core.numbers import format_number
     from slowscale.mechanisms.calibration import ACCOUNTING, CLOSED, LEVEL, charged_policy, closed_form
-    from slowscale.plan.parts import MECHANISMS, PARAMETERS, constructor_arguments
+    from slowscale.plan.parts import MECHANISMS, constructor_arguments, mechanism_like, noise_of
     from slowscale.release.columns import column_policies, shown_sizes
 
     if mechanism not in MECHANISMS:
-        raise ParameterError("mechanism", allowed=tuple(MECHANISMS), given=mechanism)
-    parameters = [name for name in PARAMETERS if name not in ("noise", "estimator")]
-    given = dict(parse_parameter(text, "k=4") for text in param)
-    for name in given:
-        if name not in parameters:
-            raise ParameterError("--param", allowed=tuple(parameters), given=name)
+        like = mechanism_like(mechanism)
+        remedy = None if like is None else f"did you mean {like!r}?"
+        raise ParameterError("mechanism", allowed=tuple(MECHANISMS), given=mechanism, remedy=remedy)
+    given = parse_parameters(param, "k=4")
     if sum(target is not None for target in (std, interval, loss)) != 1:
         raise ParameterError(
             "give one target:",
@@ -293,6 +298,11 @@ def calibrate(
     stated = read_sizes(sizes, argument="--sizes")
     accounting = ACCOUNTING if accounting is None else accounting
     with options_of(calibrate):
+        if "noise" in given:
+            kind, parameters = given["noise"], {}
+            if isinstance(kind, dict):
+                kind, parameters = kind["mechanism"], {name: kind[name] for name in kind if name != "mechanism"}
+            given["noise"] = noise_of(kind, parameters)
         fixed = constructor_arguments(mechanism, given)
         found = MECHANISMS[mechanism].calibrate(
             std=std,

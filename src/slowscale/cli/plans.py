@@ -1,20 +1,22 @@
 """Commands about a plan and its files: `init`, `schema` and `demo` to start with; `check`, `inspect` and `release`;
 `serve` for the same in a browser; `keygen`, `sign` and `verify` for the files that are published."""
 
-import glob
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from slowscale.cli.questions import ask_choices
 from slowscale.cli.shared import (
     AsJson,
     Overwrite,
     PlanFile,
     RecordSizes,
+    at_terminal,
     check_terminal,
     confirm,
     echo,
@@ -22,9 +24,12 @@ from slowscale.cli.shared import (
     print_json,
     writable_path,
 )
+from slowscale.core.markup import is_unicode
 
 if TYPE_CHECKING:
     from slowscale.plan import Plan
+
+UNRECORDED = "There is no ledger: nothing is recorded, and losses of repeated releases are not added up."
 
 
 def init(
@@ -37,26 +42,81 @@ def init(
     path: Annotated[
         Path | None, typer.Argument(metavar="PLAN", help="The plan file to write; plan.toml by default.")
     ] = None,
+    no_questions: Annotated[
+        bool,
+        typer.Option("--no-questions", "--yes", "-y", help="Ask nothing: write what is known, and list what is open."),
+    ] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write a plan file to edit: for DATA, with its columns and proposed types; without DATA, an example."""
+    """Write a plan file for DATA: at a terminal, ask what it needs, choose the noise, and check it. Enter takes the
+    answer in brackets, ? explains. Without a terminal, the choices are left open. Without DATA, write an example.
+    """
     from slowscale.core.errors import ParameterError
     from slowscale.core.files import write_files
-    from slowscale.plan import EXAMPLE, plan_for
+    from slowscale.plan import EXAMPLE
+    from slowscale.plan.starting import PlannedData, chosen_plan, starting_plan
 
-    if data is not None and path is None and data.endswith(".toml"):  # `slowscale init PLAN`
+    if data is not None and path is None and data.lower().endswith(".toml"):  # `slowscale init PLAN`
         path, data = Path(data), None
-    path = writable_path(path or Path("plan.toml"), ".toml", overwrite)
-    text, notes = EXAMPLE, list[str]()
+    path = path or Path("plan.toml")
+    named = [] if data is None else [data]
+    for one in (*named, str(path)):
+        if not is_unicode(one):
+            problem = "has bytes in its name that are not text in UTF-8"
+            raise ParameterError(one, problem, code="encoding", remedy="rename it")
+    if path.is_dir():
+        remedy = f"name the plan: slowscale init {shlex.join([*named, str(path / 'plan.toml')])}"
+        raise ParameterError(path, "is a folder", code="exists", remedy=remedy)
     if data is not None:
-        place = data.partition("://")[2].rpartition("#")[0] if "://" in data else data
-        if any(os.path.realpath(file) == os.path.realpath(path) for file in [place, *glob.glob(place, recursive=True)]):
-            raise ParameterError(path, "is the data itself", code="conflict", remedy="choose another name for the plan")
-        text, notes = plan_for(data, path)
-    write_files({path: lambda place: place.write_text(text, encoding="utf-8")}, overwrite=overwrite)
-    for note in notes:
+        _check_data(data, path)
+    quoted = shlex.quote(str(path))
+    if os.path.lexists(path) and not overwrite:
+        another = f"`slowscale init {shlex.join([*named, 'OTHER.toml'])}` writes another one"
+        remedy = f"`slowscale check {quoted}` checks it, {another}, --overwrite replaces it"
+        raise ParameterError(path, "exists", code="exists", remedy=remedy)
+    path = writable_path(path, ".toml", overwrite)
+    if data is None:
+        write_files({path: lambda place: place.write_text(EXAMPLE, encoding="utf-8")}, overwrite=overwrite)
+        echo(f"wrote {path}, an example: edit it, then `slowscale check {quoted}`. For your data: slowscale init DATA")
+        return
+    asked = at_terminal() and not no_questions
+    try:
+        planned = PlannedData.of(data, path)
+    except ParameterError as error:
+        if error.code != "first-line" or not asked:
+            raise
+        echo(f"{data}: the first line may be a record, because a number or a date is in it.", err=True)
+        planned = PlannedData.of(data, path, not typer.confirm("Is the first line a record?", default=True, err=True))
+    for note in planned.notes:
         echo(note)
-    echo(f"wrote {path}: edit it, then `slowscale check {path}`")
+    text = chosen_plan(planned, ask_choices(planned, path.parent)) if asked else starting_plan(planned)
+    write_files({path: lambda place: place.write_text(text, encoding="utf-8")}, overwrite=overwrite)
+    if not asked:
+        echo(f"wrote {path}: edit it, then `slowscale check {quoted}`")
+        echo(
+            "open: the public cells ([tables.cells] keys), the columns to sum and their noise "
+            "([tables.cells.sums.COLUMN]; `slowscale advise` recommends one), caps ([ledger.caps]). At a terminal, "
+            "init asks for them."
+        )
+        return
+    echo(f"\nwrote {path}. Checking it:\n")
+    check(path)
+    echo(f"\nTo change something, edit {path}, which explains every choice. Then: slowscale release {quoted}")
+
+
+def _check_data(data: str, plan: Path) -> None:
+    """Raise if the data of a new plan does not exist, or is the plan."""
+    from slowscale.core.errors import ParameterError
+    from slowscale.data.sources import matching_files
+
+    if data.lower().endswith(".toml"):
+        problem, other = "is a plan, and not data", shlex.join([str(plan), data])
+        remedy = f"the data comes first: slowscale init {other}"
+        raise ParameterError(f"DATA: {data}", problem, code="not-data", remedy=remedy)
+    place = data.partition("://")[2].rpartition("#")[0] if "://" in data else data
+    found = [place] if "://" in data else matching_files(data, "DATA")
+    if any(os.path.realpath(file) == os.path.realpath(plan) for file in [place, *found]):
+        raise ParameterError(plan, "is the data itself", code="conflict", remedy="choose another name for the plan")
 
 
 def schema() -> None:
@@ -64,41 +124,6 @@ def schema() -> None:
     from slowscale.plan import Plan
 
     echo(json.dumps(Plan.model_json_schema(), indent=2))
-
-
-def demo(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="The folder for the data, the plan and the results.")
-    ] = Path("demo"),
-    overwrite: Overwrite = False,
-) -> None:
-    """Simulate establishments, and publish their employment and payroll by county and industry."""
-    from importlib.resources import files
-
-    import pyarrow.parquet
-
-    from slowscale.cli.printing import show_release
-    from slowscale.core.errors import ParameterError
-    from slowscale.datasets import establishments
-    from slowscale.plan import read_plan, run_plan
-
-    if folder.exists() and not folder.is_dir():
-        raise ParameterError(folder, "is a file", code="exists", remedy="choose another folder")
-    data, plan = folder / "establishments.parquet", folder / "plan.toml"
-    for file in (data, plan):
-        if file.exists() and not overwrite:
-            raise ParameterError(file, "exists", code="exists", remedy="choose another folder, or --overwrite")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        table = establishments()
-        pyarrow.parquet.write_table(table, data)
-        plan.write_bytes(files("slowscale.cli").joinpath("demo.toml").read_bytes())
-    except OSError as error:
-        problem = f"cannot be written to ({error.strerror or error})"
-        raise ParameterError(folder, problem, code="unwritable", remedy="choose another folder") from None
-    echo(f"simulated {len(table):,} establishments in {data}; the plan is {plan}\n")
-    show_release(*run_plan(read_plan(plan), overwrite))
-    echo(f"\nTo go through the same steps in a browser: slowscale serve {plan}")
 
 
 def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = False, as_json: AsJson = False) -> None:
@@ -119,7 +144,7 @@ def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = Fals
         show_plan(checked, stated)
         account = checked.accountant.account
         if read.ledger is None:
-            before = "There is no ledger: releases are not recorded, and their losses are not added up."
+            before = UNRECORDED
         elif account.charges:
             before = f"Before this release:\n{account.spent.describe(stated)}"
         else:
@@ -230,6 +255,8 @@ def release(
     if not yes and checked.refusal is None:
         check_terminal("release")
         show_plan(checked, read.sizes)
+        if read.ledger is None:
+            echo(f"\n{UNRECORDED}")
         _offer_data_check(read)
         confirm("Release? What is spent cannot be taken back.", declined="not released, nothing spent")
     made, files = run_checked(checked)
@@ -276,7 +303,8 @@ def serve(
         problem, remedy = f"needs {error.name}", install_hint("workbench")
         raise EngineError("the workbench", problem, code="not-installed", remedy=remedy) from None
     if plan.suffix.lower() != ".toml":
-        raise ParameterError("PLAN", allowed="a file that ends in .toml", given=str(plan))
+        hint = f"for data, `slowscale init {plan}` writes a plan" if plan.exists() else None
+        raise ParameterError("PLAN", allowed="a file that ends in .toml", given=str(plan), remedy=hint)
     if not plan.parent.is_dir():
         raise ParameterError(plan.parent, "does not exist", code="missing", remedy="create the folder first")
     run(plan, tuple(allow or ()), port, browser, echo)

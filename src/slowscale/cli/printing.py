@@ -148,7 +148,6 @@ def show_explanation(
     columns: Sequence[ColumnPolicy],
     explained: Explanation,
     entity: str | None,
-    band: float,
 ) -> None:
     """Print what a record loses through each column and in all, and what that means."""
     values = ", ".join(f"{name} = {rounded_figure(number)}" for name, number in record.items())
@@ -161,7 +160,7 @@ def show_explanation(
         echo(f"  loses {at_most(loss.rho)} {through}" + (f" ({'; '.join(notes)})" if notes else ""))
     pure = "no PRDP guarantee" if explained.pure is None else f"PRDP: {explained.texts['pure']}"
     echo(f"  loses a total of {explained.texts['loss']} (PRzCDP; {pure}).")
-    echo(explained.sentences("this record" if entity is None else f"this {entity}", band))
+    echo(explained.sentences("this record" if entity is None else f"this {entity}"))
     if entity is not None:
         echo(f"This holds if the {entity} is in one cell only: the losses in cells add up.")
 

@@ -159,13 +159,18 @@ def _csv_form(texts: Sequence[str]) -> dict[str, str] | None:
 
 
 def _for_advice(found: "ReleasedQuantiles") -> str:
-    """Return the option of `slowscale advise` that takes the sizes, or why there is none."""
+    """Return a command `slowscale advise` that takes the sizes, or why there is none."""
     from slowscale.advice.advising import MOST_NAMED_RECORDS
+    from slowscale.core.numbers import format_number
 
     if len(found) > MOST_NAMED_RECORDS:
         return f"slowscale advise takes at most {MOST_NAMED_RECORDS} of these sizes, with --records."
     records = ",".join(f"{name}={size}" for name, size in found.items())
-    return f'To be advised by these sizes: slowscale advise --records "{records}"'
+    interval = list(found.values())[len(found) // 2]
+    return (
+        f"To be advised by these sizes, with 95 % of small sums within ±{format_number(float(interval))} (choose your "
+        f'own): slowscale advise --records "{records}" --interval {interval}'
+    )
 
 
 def _query(column: str, at: str, loss: float, grid: str | None, level: float, **options: Any) -> "Quantiles":

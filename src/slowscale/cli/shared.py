@@ -1,9 +1,11 @@
 """What several commands share: options, values such as emp=12, JSON, confirmation, and files to be written."""
 
+import codecs
+import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slowscale.core.markup import terminal_json, terminal_text
+from slowscale.core.markup import PLAIN_LETTERS, plain_letters, terminal_json, terminal_text
 
 if TYPE_CHECKING:
     from slowscale.core.errors import ParameterError, SlowscaleError
@@ -51,6 +53,8 @@ At = Annotated[
     ),
 ]
 
+CHART = "chart"  # in place of the ending of a file
+
 
 def parse_assignment(text: str, option: str, example: str) -> tuple[str, float]:
     """Return the name and the number in text such as emp=12."""
@@ -62,15 +66,41 @@ def parse_assignment(text: str, option: str, example: str) -> tuple[str, float]:
             raise ValueError
         return name, float(number)
     except ValueError:
-        raise ParameterError(option, allowed=f"a name and a number such as {example}", given=text) from None
+        remedy = "numbers have no thousands separators" if text.isdigit() and len(text) == 3 else None
+        raise ParameterError(
+            option, allowed=f"a name and a number such as {example}", given=text, remedy=remedy
+        ) from None
 
 
-def parse_parameter(text: str, example: str) -> tuple[str, Any]:
-    """Return a parameter of a mechanism, from text such as sigma=2 or points=100:0.5,10000:5."""
+def parse_parameters(texts: Sequence[str], example: str) -> dict[str, Any]:
+    """Return the parameters of a mechanism as a plan has them, from texts such as sigma=2 or noise=laplace.
+
+    The parameters of noise are written noise.p=0.5, beside noise=generalized-gaussian.
+    """
+    from slowscale.core.errors import ParameterError
+
+    found: dict[str, Any] = {}
+    noise: dict[str, Any] = {}
+    for text in texts:
+        if text.startswith("noise."):
+            noise |= [_parse_parameter(text.removeprefix("noise."), "noise.p=0.5")]
+        else:
+            found |= [_parse_parameter(text, example)]
+    if noise and "noise" not in found:
+        raise ParameterError(
+            "--param noise", "is missing", code="missing", remedy="give its name, such as noise=laplace"
+        )
+    return found | ({"noise": {"mechanism": found["noise"], **noise}} if noise else {})
+
+
+def _parse_parameter(text: str, example: str) -> tuple[str, Any]:
+    """Return one parameter, from text such as sigma=2, points=100:0.5,10000:5 or estimator=median."""
     from slowscale.core.errors import ParameterError
     from slowscale.plan.parts import TABLE_PARAMETERS
 
-    name, _, value = text.partition("=")
+    name, equals, value = text.partition("=")
+    if name in ("noise", "estimator") and equals:
+        return name, value
     if name not in TABLE_PARAMETERS:
         return parse_assignment(text, "--param", example)
     try:
@@ -107,7 +137,8 @@ def as_option_error(error: "SlowscaleError", command: Callable[..., None], **oth
 
     known = {name: f"--{name.replace('_', '-')}" for name in signature(command).parameters} | others
     if "param" in known:
-        known = {name: f"--param {name}=NUMBER" for name in PARAMETERS} | known
+        forms = dict.fromkeys(("noise", "estimator"), "NAME")
+        known = {name: f"--param {name}={forms.get(name, 'NUMBER')}" for name in PARAMETERS} | known
 
     def spell(name: str) -> str:
         return known.get(name, name)
@@ -132,17 +163,31 @@ def as_option_error(error: "SlowscaleError", command: Callable[..., None], **oth
 
 def echo(text: object, err: bool = False) -> None:
     """Print text to stdout or stderr, without characters that control a terminal. All commands print by this."""
-    typer.echo(terminal_text(str(text)), err=err)
+    print(terminal_text(str(text)), file=sys.stderr if err else sys.stdout, flush=True)
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON."""
-    typer.echo(terminal_json(json.dumps(value, indent=2, ensure_ascii=False)))
+    """Print a value as JSON, with escapes unless the output is Unicode."""
+    narrow = not (sys.stdout.encoding or "").lower().startswith("utf")
+    print(terminal_json(json.dumps(value, indent=2, ensure_ascii=narrow)), flush=True)
+
+
+def print_every_letter() -> None:
+    """Let output whose encoding lacks a letter have plain letters instead of an error, as with ± on Windows."""
+    codecs.register_error(PLAIN_LETTERS, plain_letters)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=PLAIN_LETTERS)
+
+
+def at_terminal() -> bool:
+    """Return whether somebody can answer questions."""
+    return sys.stdin.isatty()
 
 
 def check_terminal(action: str) -> None:
     """Exit with code 6 where nobody can answer a question about an action, such as "release"."""
-    if not sys.stdin.isatty():
+    if not at_terminal():
         echo(
             "error: cannot ask for confirmation, because standard input is not a terminal: pass --yes to "
             f"{action} without asking",
@@ -163,6 +208,9 @@ def writable_path(path: Path, ending: str, overwrite: bool) -> Path:
     from slowscale.core.errors import ParameterError
     from slowscale.core.files import check_output_path
 
+    if ending == CHART and path.suffix.lower() not in (".png", ".svg", ".html"):  # the chart itself is checked late
+        raise ParameterError("--chart", allowed="a .png, .svg or .html file", given=str(path))
+    ending = "" if ending == CHART else ending
     if os.path.lexists(path) and not overwrite:
         raise ParameterError(path, "exists", code="exists", remedy="choose another name, or --overwrite")
     try:

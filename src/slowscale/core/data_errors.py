@@ -23,7 +23,7 @@ _CORRECT = "correct these records, or leave them out with a filter (where)"
 _ORDINARY_QUOTES = 'give csv={{"quote": ""}} if quotes are ordinary characters'
 _UNCOUNTABLE = {
     "nulls": 'has missing values (choose nulls = "zero" to count them as 0)',
-    "unreadable": "has values that are not numbers",
+    "unreadable": "has values that are not numbers (choose a column of numbers)",
     "nan": "has values that are NaN",
     "infinite": "has infinite values",
     "digits": "has values that are too large to be counted exactly (derive a column that converts them to floats)",
@@ -61,7 +61,8 @@ SENTENCES: dict[str, Sentence] = {
     "declared-type": Sentence(
         "column {column!r}",
         "has values that are not {dtype}, its declared type",
-        "correct them, or declare the column as string and derive a column from it",
+        "correct them (numbers have no thousands separators), or declare the column as string and derive a column "
+        "from it",
     ),
     # Tables
     "no-labels": Sentence(

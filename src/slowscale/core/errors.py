@@ -15,9 +15,10 @@
 Each face renders the same fields: Python names arguments, a plan its line and field, the command its options.
 """
 
+import difflib
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
@@ -32,6 +33,17 @@ Place = tuple[str | int, ...]
 LONGEST_GIVEN = 60  # characters of a given value that an error shows
 NOT_GIVEN: Any = object()  # None may be given
 _MENTION = re.compile(r"`(\w+)(=[^`\s]*)?`")
+
+
+def similar(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most similar to an unknown one, if one is; case does not matter.
+
+    >>> similar("Catle", ["state", "cattle"])
+    'cattle'
+    """
+    folded = {one.casefold(): one for one in known}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1)
+    return folded[near[0]] if near else None
 
 
 class Shown(str):
@@ -93,6 +105,8 @@ class SlowscaleError(Exception):
         super().__init__(str(subject), problem)  # a pickle holds these, and the attributes of the instance
         self.subject, self.problem, self.allowed, self.remedy = str(subject), problem, allowed, remedy
         self.given = None if given is NOT_GIVEN else self._describe(given)
+        if remedy is None and isinstance(allowed, tuple) and type(given) is str and (near := similar(given, allowed)):
+            self.remedy = f"did you mean {near!r}?"
         if code is not None:
             self.code = code
         if path:
@@ -231,12 +245,12 @@ class IncompleteError(SlowscaleError):
 
 
 def install_hint(*extras: str) -> str:
-    """Return how to install the packages of some extras.
+    """Return how to install the packages that slowscale needs, with those of some extras.
 
     slowscale is on no package index, where anyone could take its name, so the hint names the source folder and the
     wheel.
     """
-    names = f"[{','.join(extras)}]"
+    names = f"[{','.join(extras)}]" if extras else ""
     folder = f"run pip install '.{names}' in the source folder of slowscale"
     return f"{folder}, or pip install './WHEEL{names}' with its wheel"
 

@@ -169,7 +169,13 @@ class Keys:
                     remedy="correct the file, or the declared type",
                 )
         with engine_errors("keys", f"could not be read ({os.fspath(path)})"):
-            return Keys(fetch(source.table.select(*chosen)))
+            found = fetch(source.table.select(*chosen))
+        try:
+            return Keys(found)
+        except ParameterError as error:
+            if error.code == "duplicate":  # the file could be a copy of the data, so no label is shown
+                error = ParameterError("keys", error.problem, code=error.code, remedy=f"remove it from {path}")
+            raise error from None
 
     @staticmethod
     def from_data(
@@ -409,7 +415,10 @@ def _check_columns(have: Sequence[str], wanted: str | Sequence[str] | None, argu
     for name in names:
         if name not in have:
             raise ParameterError(
-                argument, f"names {name!r}, which is not a column", code="unknown-column", remedy=listed_columns(have)
+                argument,
+                f"names {name!r}, which is not a column",
+                code="unknown-column",
+                remedy=listed_columns(have, name),
             )
         if names.count(name) > 1:
             raise ParameterError(argument, f"must name each column once, but names {name!r} twice", code="duplicate")

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -23,7 +24,7 @@ import ibis.expr.types as ir
 import pyarrow as pa
 import pyarrow.parquet
 
-from slowscale.core.errors import EngineError, ParameterError, ParameterTypeError, Shown, install_hint
+from slowscale.core.errors import EngineError, ParameterError, ParameterTypeError, Shown, install_hint, similar
 from slowscale.data import foreign, textfiles
 from slowscale.data.connections import engine_errors, first_line, fresh_name, literal, locked, private_duckdb, quoted
 from slowscale.data.conversion import (
@@ -201,7 +202,7 @@ def hive_columns(paths: Sequence[str], files: Sequence[str]) -> list[str]:
     found: list[list[str]] = []
     for file in files:
         for folder in folders:
-            if os.path.commonpath([folder, os.path.abspath(file)]) == folder:
+            if Path(os.path.abspath(file)).is_relative_to(folder):
                 parts = os.path.relpath(os.path.dirname(os.path.abspath(file)), folder).split(os.sep)
                 found.append([part.partition("=")[0] for part in parts if "=" in part])
     if found and any(names != found[0] for names in found):
@@ -252,8 +253,19 @@ def matching_files(path: str, argument: str) -> list[str]:
         return found
     found = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
     if not found:
-        raise ParameterError(argument, f"matches no file: {path}", code="missing", remedy="check the path")
+        raise ParameterError(argument, f"matches no file: {path}", code="missing", remedy=_files_like(path))
     return found
+
+
+def _files_like(path: str) -> str:
+    """Return the remedy for a file that does not exist: the name of a similar one in its folder, if there is one."""
+    folder, name = os.path.split(path)
+    try:
+        there = os.listdir(folder or ".")
+    except OSError:
+        return f"there is no folder {folder}"
+    near = next((one for one in there if os.path.splitext(one)[0] == name), None) or similar(name, there)
+    return f"did you mean {os.path.join(folder, near)}?" if near else "check the path"
 
 
 def file_kind(path: str, argument: str) -> str:

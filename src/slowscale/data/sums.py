@@ -422,7 +422,7 @@ def check_labels(table: ir.Table, keys: Keys) -> None:
                 "by",
                 f"names {name!r}, which is not a column",
                 code="unknown-column",
-                remedy=listed_columns(table.columns),
+                remedy=listed_columns(table.columns, name),
             )
         have = label_kind(table[name].type())
         if have is None:

@@ -13,7 +13,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, BinaryIO
 
@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from slowscale.core.data_errors import Name
-from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError
+from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError, similar
 from slowscale.data.connections import (
     engine_errors,
     fresh_name,
@@ -100,8 +100,13 @@ class CsvFormat:
             raise ParameterTypeError("csv", allowed='a mapping such as {"delimiter": ";"}', given=given)
         for name in given:
             if name not in known:
+                near = "delimiter" if name in ("sep", "separator") else similar(str(name), known)
                 raise ParameterError(
-                    "csv", f"must have only the settings {', '.join(known)}", code="unknown-name", given=name
+                    "csv",
+                    f"must have only the settings {', '.join(known)}",
+                    code="unknown-name",
+                    given=name,
+                    remedy=f"did you mean {near!r}?" if near else None,
                 )
         return CsvFormat(**given)
 
@@ -198,7 +203,8 @@ def header_of(file: str, form: CsvFormat, argument: str) -> tuple[str, ...]:
                 f"{argument}: the header of {file}",
                 "has one field, so the file seems to have another delimiter",
                 code="delimiter",
-                remedy=f'give csv={{"delimiter": {json.dumps(others[0])}}}, or declare the one that you mean',
+                remedy=f'give csv={{"delimiter": {json.dumps(others[0])}}} (in a plan, csv = {{ delimiter = '
+                f"{json.dumps(others[0])} }}), or declare the one that you mean",
             )
     if not names or any(not name.strip() for name in names):
         raise ParameterError(
@@ -212,7 +218,7 @@ def header_of(file: str, form: CsvFormat, argument: str) -> tuple[str, ...]:
             f"{argument}: the header of {file}",
             "must have different names, but some are equal or differ in case only",
             code="duplicate",
-            remedy="rename them",
+            remedy='rename them; if the file has no header, give the names: csv={"header": [...]}',
         )
     return names
 
@@ -262,7 +268,8 @@ def _checked_copy(file: str, form: CsvFormat, folder: str, stack: ExitStack, arg
         if form.is_utf8:
             _check_lines(chunks_of(stream), form, file, argument)
             return file
-        copy = stack.enter_context(tempfile.NamedTemporaryFile(dir=folder, suffix=".csv"))  # noqa: SIM115
+        handle, place = tempfile.mkstemp(dir=folder, suffix=".csv")
+        stack.callback(_remove, place)
         decode = codecs.getincrementaldecoder(form.encoding)()
 
         def transcoded() -> Iterator[bytes]:
@@ -274,9 +281,14 @@ def _checked_copy(file: str, form: CsvFormat, folder: str, stack: ExitStack, arg
                 copy.write(text)
                 yield text
 
-        _check_lines(transcoded(), form, file, argument)
-        copy.flush()
-        return str(copy.name)
+        with open(handle, "wb") as copy:  # closed before DuckDB opens it, for Windows
+            _check_lines(transcoded(), form, file, argument)
+        return place
+
+
+def _remove(place: str) -> None:
+    with suppress(OSError):  # Windows removes no open file; the folder is removed with the connection
+        os.unlink(place)
 
 
 def chunks_of(stream: BinaryIO) -> Iterator[bytes]:

@@ -2,7 +2,7 @@
 
 Tables are `pyarrow.Table`s in long form: one row per point, box or bar. Every function names the columns that it reads;
 `units` are the units of the attributes, and `note` is shown below the title. Each mechanism has the same colour and the
-same dash in every chart (`LOOKS`). The packages of the extra `plots` are imported when a chart is drawn.
+same dash in every chart (`LOOKS`). The packages that draw are imported when a chart is drawn.
 """
 
 import json

@@ -1,8 +1,7 @@
 """Carries out a study: experiments, claims, figures, tables and the page, in one folder."""
 
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -15,6 +14,7 @@ from markupsafe import Markup
 
 from slowscale.core.errors import ParameterError
 from slowscale.core.files import write_files
+from slowscale.core.locks import locked
 from slowscale.core.numbers import format_number
 from slowscale.publish.charts import tools
 from slowscale.publish.report.pages import Row, render
@@ -409,15 +409,11 @@ class _Output:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other studies out of the folder while the block runs."""
-        path = self.unfinished / "lock"  # SQLite's locks work on every system, and end with the process
-        with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as lock:
-            try:
-                lock.execute("BEGIN EXCLUSIVE")
-            except sqlite3.OperationalError:
+        with locked(self.unfinished / "lock", remove=True) as taken:
+            if not taken:
                 words = "is in use by another study"
-                raise ParameterError(self.folder, words, code="busy", remedy="choose another folder") from None
+                raise ParameterError(self.folder, words, code="busy", remedy="choose another folder")
             yield
-            path.unlink(missing_ok=True)
 
     def remove_earlier(self) -> None:
         """Remove the files of an earlier study."""

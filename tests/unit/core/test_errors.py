@@ -183,7 +183,8 @@ def test_errors_about_a_ledger_get_no_place():
 
 
 def test_a_hint_names_the_extras():
-    assert install_hint("plots", "excel").count("[plots,excel]") == 2
+    assert install_hint("files", "excel").count("[files,excel]") == 2
+    assert "[" not in install_hint()
 
 
 # --- places in a request ---------------------------------------------------------------------------------------------

@@ -90,7 +90,6 @@ def test_wrong_questions_to_a_release(release, ask, subject, kind):
 
 
 def test_sizes_of_a_report_are_no_smaller_than_floats_allow(release, tmp_path):
-    pytest.importorskip("altair")
     tiny = {"largest": 5e-324}
     assert_refused(lambda: release.report(tmp_path / "a.html", sizes=tiny), "sizes: 'largest'", ss.ParameterError)
     assert not (tmp_path / "a.html").exists()
