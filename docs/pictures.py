@@ -171,10 +171,42 @@ def scales() -> alt.LayerChart:
     )
 
 
+def values() -> alt.LayerChart:
+    """Return the chart of how closely a value can be known: the demonstration's noise beside Gaussian noise."""
+    advised = ss.Log(sigma=0.037, a=13_000, noise="laplace")
+    gaussian = ss.Gaussian.calibrate(interval=advised.prediction_interval(0)[1])
+    sizes = np.geomspace(1_000, 1e6, 121)
+    rows = []
+    for name, mechanism in {"advised: log, Laplace noise": advised, "Gaussian noise": gaussian}.items():
+        low, high = mechanism.prediction_interval(sizes)
+        rows.append(pd.DataFrame({"x": sizes, "y": 50 * (high - low) / sizes, "name": name}))
+    ends = pd.concat(one.iloc[[-1]] for one in rows)
+    about = "How closely a payroll can be known, by its size, both on log axes. At one million: "
+    about += "; ".join(f"{end.name} ±{end.y:.2g} %" for end in ends.itertuples(index=False))
+    colour = alt.Color("name:N", legend=None, scale=alt.Scale(range=["#0072B2", "#D55E00"], domain=list(ends["name"])))
+    x = alt.X("x:Q", **axis("annual payroll of the establishment (thousand dollars)", 3, 6))
+    y = alt.Y("y:Q", **axis("known to within ± %, all else known", -1, 2))
+    drawn = alt.Chart(pd.concat(rows)).mark_line(strokeWidth=2.5, clip=True).encode(x, y, colour)
+    places = pd.concat([rows[0].iloc[[-1]].assign(y=lambda end: 1.6 * end["y"]), rows[1].iloc[[84]]])
+    named = alt.Chart(places).mark_text(align="right", dx=-14, fontSize=14, fontWeight="bold")
+    chart = alt.layer(drawn, named.encode(x, y, colour, text="name:N"))
+    chart = chart.properties(width=620, height=240, background="white", padding=14, description=about)
+    return chart.configure_view(stroke=None).configure_axis(
+        labelFontSize=13, titleFontSize=14, titleFontWeight="normal", gridColor="#e4e4e4"
+    )
+
+
 def main() -> None:
     """Write the pictures."""
     FOLDER.mkdir(exist_ok=True)
-    charts = {"policies": policies(), "tight": tight(), "errors": errors(), "scales": scales(), "gains": gains()}
+    charts = {
+        "policies": policies(),
+        "tight": tight(),
+        "errors": errors(),
+        "scales": scales(),
+        "gains": gains(),
+        "values": values(),
+    }
     for name, chart in charts.items():
         chart.save(FOLDER / f"{name}.svg")
         print(f"wrote docs/images/{name}.svg")

@@ -4,20 +4,25 @@ import math
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers.pages import ROOT, numbers, path_of, unaccounted
 from scipy import stats
 
 import slowscale as ss
+from slowscale.accounting import Loss, explain
 from slowscale.core.numbers import format_number
+from slowscale.noise.sums import Noises, mixed_half_width
 from slowscale.noise.tight_curve import STEP_SHARE
 from slowscale.release.quantiles import Ranks
 from slowscale.release.request import Quantiles
 from slowscale.study.tables import density_mechanisms
 
 ELSEWHERE = {
-    "README.md": "tests/unit/study/test_pages.py",
+    "README.md": "tests/unit/test_first_hour.py",
     "study.md": "tests/unit/study/test_pages.py",
+    "commands.md": "tests/unit/test_docs.py",
+    "plan-keys.md": "tests/unit/test_docs.py",
     "coverage.md": "tests/statistical/test_coverage.py",
     "sql.md": "tests/unit/data/test_sql.py",
 }
@@ -29,7 +34,22 @@ GIVEN = {
         "shape 1.5 to 2.2",
         "up to 1.3 % less",  # tests/unit/mechanisms/test_calibration.py
     ),
+    # Measured with `make bundle` and in an environment, on the day and the platform that the page states.
+    "install.md": (
+        "take 2.1 GB of disk",
+        "| 43 | 204 MB | 750 MB |",
+        "| 1 | 0.2 MB | 2 MB |",
+        "| 2 | 4 MB | 14 MB |",
+        "| 2 | 5.5 MB | 22 MB |",
+        "| 2 | 435 MB | 490 MB |",
+        "| 8 | 0.6 MB | 5 MB |",
+        "Python 3.11",
+        "Python 3.12, 3.13 and 3.14",
+        "SHA-256",
+        "than 3.11",
+    ),
     "howto/command-line.md": ("a record of size 106", "130 interrupted"),
+    "lawyers.md": ("annual payroll of 106,000",),
     "paper.md": (
         # Numbers that the paper prints.
         "not 0.145",
@@ -52,9 +72,9 @@ GIVEN = {
     "table-sets.md": ("ε = 0.2378·(ln(Δ + e)² − 1), at all record sizes Δ from 0.1 to 1.55·10⁶",),
     "tutorial.md": (
         # The noise is secret.
-        "0 01031 481 38440 2000.0 37286 39594",
-        "1 02041 322 19374 2000.0 18220 20528",
-        "2 04075 811 4080 2000.0 2926 5234",
+        "0 01031 481 37736 4550.0 29169 48393",
+        "1 02041 322 21423 3161.0 15470 28827",
+        "2 04075 811 4698 1736.0 1425 8768",
     ),
 }
 
@@ -87,8 +107,15 @@ def choosing():
     )
 
 
-def index():
-    yield f"the second farm would lose {ss.Gaussian(sigma=500).policy(31_000):,.0f}."
+def lawyers():
+    for loss in (0.01, 0.1, 1, 5, 50):
+        found = explain([Loss(loss)]).texts
+        yield f"| {loss} | {found['guessed']} | {found['detected']} |"
+    noise, count = ss.Log(sigma=0.059492, a=15_718.2, noise="laplace"), ss.Gaussian(sigma=10)  # those of the tutorial
+    keys = ss.Keys.cross({"state": ["IA"]})
+    release = ss.Session(pd.DataFrame({"state": ["IA"], "payann": [106]})).sum({"payann": noise}, keys, count=count)
+    yield f"is right at most [{release.explain({'payann': 106}).texts['guessed'].removesuffix(' %')}] % of the time"
+    yield f"within about [{100 * release.explain({'payann': 1_600_000}).within:.0f}] % in either direction"
 
 
 def limits():
@@ -188,11 +215,11 @@ def gains(line):
     return re.findall(r"→ [\d.]+ \(([\d.]+)\)", line)
 
 
-def tutorial():
-    yield f"returns all {ss.datasets.establishments().num_rows:,}"
-
-
 def using():
+    polylog = ss.ExponentialPolylog.calibrate(std=100)
+    for m, words in ((ss.Gaussian(sigma=1), "are {} times as wide as boxes"), (polylog, "and {} times with the noise")):
+        exact = mixed_half_width([Noises(m.noise), Noises(m.noise)], 0.95)  # of the test at g = 1
+        yield words.format(f"{exact / (2 * m.noise.isf(0.0125)):.2f}")
     yield f"which is {100 * math.exp(-2 * 0.5**2):.0f} % for σ = 0.5"
     yield f"for a log with σ = 0.5 by a factor of exp(2σ²) = {math.exp(2 * 0.5**2):.2f}"
     yield f"the level is {100 * (1 - 0.05 / 2):g} % for 2 cells and {100 * (1 - 0.05 / 10):g} % for 10 cells"
@@ -200,7 +227,7 @@ def using():
 
 COMPUTED = {
     "choosing.md": choosing,
-    "index.md": index,
+    "lawyers.md": lawyers,
     "limits.md": limits,
     "paper.md": paper,
     "publishing.md": publishing,
@@ -208,7 +235,6 @@ COMPUTED = {
     "rollups.md": rollups,
     "table-sets.md": table_sets,
     "tight.md": tight,
-    "tutorial.md": tutorial,
     "using.md": using,
 }
 PAGES = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
