@@ -15,7 +15,7 @@ import tomllib
 import warnings
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import cache
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from unittest.mock import patch
 
@@ -245,6 +245,12 @@ class _Run:
         if len(self.noises) > 1:
             first, second = self.noises
             self._show("ratio", repr(one.ratio(first, second).table.schema))
+        earlier = {self.layout.kind: one.table[self.layout.kind][0].as_py()}
+        derived = [one.share("county"), one.growth(earlier), one.difference(earlier)]
+        for made, name in product(derived, self.noises):
+            low, high = (made.table[f"{name}_{made.kind}_{end}"].to_pylist() for end in ("low", "high"))
+            assert all(one is None or other is None or one <= other for one, other in zip(low, high, strict=True))
+        self._show("derived", "\n".join(repr(made.table.schema) for made in derived))
         self._show("rolled up", "\n".join(repr(roll.table.schema) for roll in rolled))
         frames = one.to_pandas(), one.to_polars(), one.to_arrow()
         assert [list(frame.columns if i < 2 else frame.column_names) for i, frame in enumerate(frames)] == [

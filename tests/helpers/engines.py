@@ -16,6 +16,8 @@ import pytest
 from slowscale.data.engines import DuckDB
 
 NAMES = ("duckdb", "postgres", "pyspark")
+# For parameters of tests: all tests of one engine run in one process, so that it is started once.
+EACH = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in NAMES]
 _tables = itertools.count()
 
 

@@ -113,6 +113,9 @@ def test_every_command_imports_what_it_needs(tmp_path):
         "keygen key",
         "sign out/t.parquet --key key.key",
         "verify out/t.parquet --key key.pub",
+        "growth out/t.csv --from state=IA",
+        "difference out/t.csv --from state=IA",
+        "share out/t.csv",
         "ledger set-cap l cattle --mechanism root --param k=4 --param sigma=0.5 --times 2 --reason more --yes",
         "ledger set-largest l cattle 4e10 --reason law --yes",
     ]
@@ -286,6 +289,14 @@ def test_programs_get_json(folder):
     points = ("--param", "points=10:0.5,1000:5")
     found = json.loads(run("calibrate", "from-policy", "--std", 75, *points, "--json", folder=folder).stdout)
     assert ss.Mechanism.from_dict(found["mechanism"]).std() == pytest.approx(75)
+    root = ["calibrate", "root", "--std", 75, "--at", 106, "--json", "--param", "k=2", "--param"]
+    found = json.loads(run(*root, "noise=laplace", "--param", "estimator=median", folder=folder).stdout)
+    assert ss.Mechanism.from_dict(found["mechanism"]).estimator == "median"
+    power = ["noise=generalized-gaussian", "--param", "noise.p=0.5"]
+    found = json.loads(run(*root, *power, folder=folder).stdout)
+    assert ss.Mechanism.from_dict(found["mechanism"]).noise == ss.GeneralizedGaussian(sigma=1, p=0.5)
+    assert "noise generalized-gaussian needs p" in run(*root, power[0], folder=folder, code=2).stderr
+    assert "--param noise is missing" in run(*root, power[2], folder=folder, code=2).stderr
     refused = run("calibrate", "from-policy", "--std", 75, "--param", "points=10:0.5:1", folder=folder, code=2)
     assert "--param points must be pairs of numbers such as points=100:0.5,10000:5, got '10:0.5:1'" in refused.stderr
     rows = json.loads(run("compare", "--std", 75, "--at", 106, "--json", folder=folder).stdout)
@@ -331,7 +342,7 @@ def test_advise_takes_several_columns_from_a_file(tmp_path):
         (["--interval", 150, "--plan", "p.toml"], "p.toml exists; choose another name, or --overwrite"),
         ([], "the goal must be an accuracy"),
         (["--interval", -1], "--interval must be a finite number > 0, got -1.0"),
-        (["--relative", 0], "--relative must be a finite number > 0"),
+        (["--relative", 0], "--relative must be a share from 0 to 1, without 0"),
         (["--bands", "median"], "--bands"),
         (["--presence", "medan=1"], "--presence"),
         (["--presence", "median=nan"], "--presence median must be a finite number > 0, got nan"),
@@ -525,7 +536,9 @@ def test_quantiles_say_what_they_are_charged_to_and_print_what_advise_takes(tmp_
     done = run(*asked, "--at", "0.5,0.9", folder=tmp_path)
     assert "warning: there is no ledger: nothing records what these quantiles cost" in done.stderr
     assert "; name one with --ledger" in done.stderr
-    records = re.search(r'slowscale advise --records "(p50=[\d.]+,p90=[\d.]+)"$', done.stdout, re.M)[1]
+    records = re.search(r'slowscale advise --records "(p50=[\d.]+,p90=[\d.]+)" --interval [\d.]+$', done.stdout, re.M)[
+        1
+    ]
     asking = ["advise", "--records", records, "--interval", 50, "--plan", "p.toml", "--data", "tax.csv"]
     advised = run(*asking, "--column", "tax", folder=tmp_path).stdout
     assert "No size is named the largest" in advised
@@ -577,7 +590,7 @@ def test_a_file_with_another_delimiter(tmp_path):
     for types in ("", 'types = { x = "int64" }\n'):
         (tmp_path / "plan.toml").write_text(text.replace("[tables.t.keys]", f"{types}[tables.t.keys]"))
         refused = run("check", "plan.toml", folder=tmp_path, code=2).stderr
-        assert 'give csv={"delimiter": ";"}' in refused
+        assert 'give csv={"delimiter": ";"} (in a plan, csv = { delimiter = ";" })' in refused
 
 
 def test_a_ledger_of_quantiles_belongs_to_a_data_set(tmp_path):
@@ -593,7 +606,7 @@ def test_a_ledger_of_quantiles_belongs_to_a_data_set(tmp_path):
         advised = ["advise", "--records", "p50=2,largest=9", "--interval", 50, "--plan", f"{name}.toml"]
         run(*advised, "--data", f"{name}.csv", "--column", "x", folder=tmp_path)
         plan = tmp_path / f"{name}.toml"
-        plan.write_text(plan.read_text().replace('"plan.ledger"', '"l"').replace('"published', f'"of-{name}'))
+        plan.write_text(plan.read_text().replace(f'"{name}.ledger"', '"l"').replace('"published', f'"of-{name}'))
     run("release", "tax.toml", "--yes", folder=tmp_path)
     assert "belongs to the data set 'tax'" in run("release", "wages.toml", "--yes", folder=tmp_path, code=5).stderr
 
@@ -696,6 +709,11 @@ def test_a_cap_is_raised(tmp_path):
         ([*reason, "--param", "k=4"], "mechanism gaussian has no parameter k; it has sigma"),
     ]:
         assert words in run(*command, *options, "--yes", folder=tmp_path, code=2).stderr
+    root = ["ledger", "set-cap", "l", "tax", "--mechanism", "root", *reason, "--yes"]
+    for one in ("k=2", "sigma=0.5", "noise=generalized-gaussian", "noise.p=0.5"):
+        root += ["--param", one]
+    scaled = run(*root, "--param", "noise.sigma=2", folder=tmp_path, code=2)
+    assert "must not have a scale; remove sigma" in scaled.stderr
     further = ["ledger", "set-cap", "l", "pay", *command[4:], *reason]
     refused = run(*further, folder=tmp_path, code=6)
     assert "pay has no cap yet, and is limited by the cap on all columns without a separate one" in refused.stdout
@@ -710,6 +728,9 @@ def test_a_cap_is_raised(tmp_path):
     assert shown.startswith("Data set: cbp.\n")
     assert "from 2·(Δ² / (2·10²)) to Δ² / (2·10²) + 0.1: a second year" in shown
     assert "set the cap on pay in l" in run(*further, "--yes", folder=tmp_path).stdout
+    run(*root, folder=tmp_path)
+    noise = ss.GeneralizedGaussian(sigma=1, p=0.5)
+    assert ss.Ledger(tmp_path / "l").caps["tax"](9) == ss.Root(k=2, sigma=0.5, noise=noise).tight_policy(9)
     assert (
         "the cap on pay was set to Δ² / (2·10²): a second year" in run("ledger", "history", "l", folder=tmp_path).stdout
     )
@@ -941,7 +962,7 @@ def test_the_sizes_that_compare_chooses_depend_on_the_error(tmp_path):
         (["ledger", "show", "none.ledger"], 5, "none.ledger does not exist"),
         (["ledger", "show", "cells.csv"], 5, "cells.csv' is not a ledger; give the path of a ledger, or another path"),
         (["demo", "/proc/x"], 2, "/proc/x cannot be written to (No such file or directory); choose another"),
-        (["explain", "cells.csv", "--value", "emp=1"], 2, "there is no file"),
+        (["explain", "cells.csv", "--value", "emp=1"], 2, "cells.csv is not a file of a release"),
         (["explain", "plan.toml", "--value", "emp"], 2, "such as emp=12, got 'emp'"),
         (
             ["explain", "plan.toml", "--value", "emp=1"],
@@ -985,13 +1006,17 @@ def test_the_sizes_that_compare_chooses_depend_on_the_error(tmp_path):
             '--accounting must be "tight", which',
         ),
         (["calibrate", "root", "--interval", "3", "--param", "k=4"], 2, "--at is missing; give the sum"),
-        (["calibrate", "gaussian", "--std", "3", "--param", "cls=2"], 2, "param must be one of sigma, p"),
+        (
+            ["calibrate", "gaussian", "--std", "3", "--param", "cls=2"],
+            2,
+            "mechanism gaussian has no parameter cls; it has s",
+        ),
         (["compare", "--std", "75", "--at", "106", "--chart", "none/a.png"], 2, "none/a.png"),
         (["init", "none/plan.toml"], 2, "none/plan.toml cannot be written: "),
         (["init", "establishments.parquet", "none/plan.toml"], 2, "none/plan.toml cannot be written: "),
         (["init", "establishments.parquet", "plan.txt"], 2, "that ends in .toml"),
         (["init", "duckdb://plan.toml#t", "plan.toml", "--overwrite"], 2, "plan.toml is the data itself"),
-        (["compare", "--std", "75", "--at", "106", "--chart", "cells.csv"], 2, "cells.csv exists; choose another name"),
+        (["compare", "--std", "75", "--at", "106", "--chart", "cells.csv"], 2, "must be a .png, .svg or .html file"),
         (["release"], 2, "Missing argument"),
         (["calibrate", "gausian", "--std", "3"], 2, "mechanism must be one of gaussian"),
         (["calibrate", "laplaze", "--std", "3"], 2, "mechanism must be one of gaussian, "),

@@ -25,18 +25,16 @@ from slowscale.policy import ConstantPolicy
 
 TINY = ss.Gaussian(sigma=1e-9)  # so little noise that the result shows the exact sum
 
-COUNTIES, INDUSTRIES, RECORDS = 1000, 100, 300_000
+COUNTIES, INDUSTRIES, RECORDS = 400, 100, 100_000
 
 
 def pytest_generate_tests(metafunc):
     if "engine" in metafunc.fixturenames:
-        # All tests of one engine run in one process, so that it is started once.
-        marked = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in engines.NAMES]
-        metafunc.parametrize("engine", marked, scope="module")
+        metafunc.parametrize("engine", engines.EACH, scope="module")
 
 
 def simulated():
-    """Records in 10⁵ groups with ties, huge values, decimals, negative values, missing labels and missing values."""
+    """Records in 40,000 groups with ties, huge values, decimals, negative values, missing labels and missing values."""
     generator = np.random.default_rng(4)
     county = generator.integers(0, COUNTIES, RECORDS)
     naics = generator.integers(0, INDUSTRIES, RECORDS)

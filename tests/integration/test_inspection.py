@@ -16,7 +16,7 @@ from slowscale.data.contributors import largest_contributors
 from slowscale.data.sums import Column
 
 
-@pytest.mark.parametrize("engine", ["private", *engines.NAMES])
+@pytest.mark.parametrize("engine", ["private", *engines.EACH])
 def test_what_is_found_on_every_engine(engine):
     data = TABLE if engine == "private" else engines.load(engine, TABLE)
     session = ss.Session(data, bits=Recorded(1))
@@ -44,7 +44,7 @@ def test_what_is_found_on_every_engine(engine):
 
 
 @pytest.mark.parametrize("sigma", [1e-140, 1e-40, 1e40, 1e140])
-@pytest.mark.parametrize("engine", ["private", *engines.NAMES])
+@pytest.mark.parametrize("engine", ["private", *engines.EACH])
 def test_losses_far_from_1_are_counted_as_precisely(engine, sigma):
     """Losses of about 1e-280 to 1e284: quantiles and ranks are within 0.1 %, as those of ordinary losses."""
     values = np.arange(1, 1001)
@@ -59,7 +59,7 @@ def test_losses_far_from_1_are_counted_as_precisely(engine, sigma):
 
 
 @pytest.mark.parametrize("protect", [None, "firm"])
-@pytest.mark.parametrize("engine", ["private", *engines.NAMES])
+@pytest.mark.parametrize("engine", ["private", *engines.EACH])
 def test_open_cells_on_every_engine(engine, protect):
     """Labels that differ in case or spaces only are different cells, and a value is summed by its entity."""
     odd = pa.table(
@@ -86,7 +86,7 @@ def test_open_cells_on_every_engine(engine, protect):
     assert [one.cells for one in total] == [1, 1]
 
 
-@pytest.mark.parametrize("engine", engines.NAMES)
+@pytest.mark.parametrize("engine", engines.EACH)
 def test_values_that_cannot_be_counted_are_no_contributors(engine):
     values = [100.0, 1.0, math.nan, math.inf, -math.inf, 1.7e308, 1.7e308, 2.0**54, None]
     table = engines.load(engine, pa.table({"x": pa.array(values, pa.float64())}))

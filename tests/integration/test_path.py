@@ -44,7 +44,7 @@ def test_from_records_to_an_explained_release_in_six_commands(tmp_path, prepare)
     advice = json.loads(run(tmp_path, "advise", *wanted, "--json"))
     plan = tmp_path / "plan.toml"
     keys = f"keys = {{ cross = {{ state = {json.dumps(cells)} }} }}\n"
-    text = plan.read_text(encoding="utf-8").replace('"plan.ledger"', '"one.ledger"')
+    text = plan.read_text(encoding="utf-8").replace('"records.ledger"', '"one.ledger"')
     plan.write_text(re.sub(r"# keys = .*\n", keys, text), encoding="utf-8")
     # 3. and 4. Check, and look: nothing is charged.
     charges = len(ss.Ledger(tmp_path / "one.ledger").account.charges)

@@ -21,8 +21,7 @@ from slowscale.data.sources import open_table
 
 def pytest_generate_tests(metafunc):
     if "engine" in metafunc.fixturenames:
-        marked = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in engines.NAMES]
-        metafunc.parametrize("engine", marked, scope="module")
+        metafunc.parametrize("engine", engines.EACH, scope="module")
 
 
 @cache

@@ -419,3 +419,22 @@ def test_the_guess_beside_a_band_covers_truncated_values(size):
         ss.attacker(root, values=(math.floor(size), math.floor(other))).posterior(0.5).correct for other in others
     )
     assert stated >= truth - 1e-12
+
+
+def test_the_uses_of_earlier_charges_are_kept_apart_once_and_forgotten_with_their_charge():
+    account = Account(band_caps={"*": ConstantPolicy(1e9)})
+    plain, derived = (
+        Charge(ss.RecordPolicy((("x", LOG.policy),)), uses=(Use("x", reads, proportional, ("g",)),))
+        for reads, proportional in (((), True), (("y",), False))
+    )
+    account.charge(plain)
+    alone = account._currencies()
+    for _ in range(20):
+        account.charge(plain)
+    assert account._currencies() == alone
+    assert len(account._uses) == 1  # so that a later charge takes as long as the first one
+    with_derived = account._currencies(derived)
+    account.record(derived)
+    assert account._currencies() == account.copy()._currencies() == with_derived != alone
+    account.forget()
+    assert account._currencies() == alone

@@ -67,7 +67,7 @@ def test_the_report_on_a_ledger_states_the_same(tmp_path):
     session.sum({"x": NOISE, "y": PURE})
     release = session.sum({"x": NOISE, "y": PURE})
     release.report(tmp_path / "a.html", session.spent, sizes=[{"name": "largest", **RECORD}])
-    table = (tmp_path / "a.html").read_text().split("<caption>Table 4.")[1].partition("</table>")[0]
+    table = (tmp_path / "a.html").read_text().split("<caption>Table 5.")[1].partition("</table>")[0]
     for text in session.spent.explain(SIZE).texts.values():
         assert text in table or text == "none"
 

@@ -14,7 +14,8 @@ from helpers.errors import refused
 import slowscale as ss
 from slowscale.advice.advising import RARE_RATIO
 from slowscale.advice.searching import efficient, regrets
-from slowscale.advice.shapes import Accuracy, Shape, half_widths, largest_scale
+from slowscale.advice.shapes import Accuracy, Shape, error_within, half_widths, largest_scale
+from slowscale.plan import read_plan
 
 TAX = {"p10": 9_982, "median": 268_689, "p90": 5_697_947, "p99": 113_281_480, "max": 39_065_768_707}
 HALF = 1.9e6
@@ -412,3 +413,46 @@ def test_the_chart(tmp_path):
 def test_mistakes_are_named(arguments, subject, code):
     with refused(ss.SlowscaleError, subject, code=code):
         ss.advise(**arguments)
+
+
+def test_sizes_end_at_the_largest_value_that_is_allowed(tmp_path):
+    sizes = {"median": 106, "large": 10_000}
+    found = ss.advise(sizes, interval=150, largest=1_550_000)
+    assert found.records == {**sizes, "largest allowed": 1_550_000}
+    assert found.best == ss.advise({**sizes, "largest": 1_550_000}, interval=150).best
+    assert found.to_dict()["largest"] == found.largest == 1_550_000
+    assert "No size is named the largest" not in found.reason
+    named = ss.advise({"median": 106, "largest": 1e6}, interval=150, largest=1_550_000)
+    assert list(named.records) == ["median", "largest"]
+    hidden = ss.advise(sizes, interval=150, largest=1_550_000, bands={"largest allowed": 1})
+    assert hidden.table[0].bands[-1] <= 1
+    plan = read_plan(found.plan(tmp_path / "a.toml", column="payann"))
+    assert plan.data.largest == {"payann": 1_550_000}
+    both = {"payann": {"records": sizes, "largest": 0.1 + 1e6}, "emp": {"records": sizes}}
+    plan = read_plan(ss.advise_columns(both, interval=150).plan(tmp_path / "b.toml"))
+    assert plan.data.largest == {"payann": 1_000_000.1}
+    with refused(ss.ParameterError, "records", code="too-large", path=("records", "large")):
+        ss.advise(sizes, interval=150, largest=9_999)
+    for wrong in (0, -1, math.inf, math.nan):
+        with refused(ss.ParameterError, "largest"):
+            ss.advise(sizes, interval=150, largest=wrong)
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        ss.Root(k=1.31, sigma=91, a=4.63, noise="laplace"),  # rarely far below 0: its interval reaches to -1,500
+        ss.Root(k=2, sigma=5.47, a=4348),
+        ss.Log(sigma=0.03, a=17_000, noise="laplace"),
+        ss.ArsinhNormal(scale=100, shape=1),
+    ],
+    ids=lambda mechanism: mechanism.kind,
+)
+@pytest.mark.parametrize("at", [0.0, 5_000.0])
+def test_stated_errors_are_quantiles(mechanism, at):
+    noise = getattr(mechanism, "added", mechanism).noise
+    shares = (np.arange(200_000) + 0.5) / 400_000
+    drawn = np.concatenate([noise.isf(shares), -noise.isf(shares)])
+    found = mechanism.estimate(mechanism.transform(at) + drawn) - at if hasattr(mechanism, "added") else drawn
+    for level in (0.5, 0.999):
+        assert error_within(mechanism, level, at) == pytest.approx(np.quantile(np.abs(found), level), rel=2e-3)

@@ -8,10 +8,10 @@ import pytest
 
 import slowscale as ss
 from slowscale.study import claims_about_values, printed_tables
-from slowscale.study.attributes import paper_attributes
 from slowscale.study.claims import CLAIMS, check_claims, judged
 from slowscale.study.claims_about_loss import last_ahead
-from slowscale.study.experiments import Store, carry_out, plan_experiments
+
+pytestmark = pytest.mark.xdist_group("study")  # with test_pages.py, so that the study is computed once
 
 IN_PART = {
     "The cattle data have 35,556 values",  # E11
@@ -39,17 +39,6 @@ WRONG = {
     "Log and polylog with d = 1/(2σ²) and the same a achieve asymptotically the same policy function.",  # E25
     "The 95 % interval of generalized Gaussian noise with p = ½ is q ± 0.963·σ.",  # E01
 }
-
-
-@pytest.fixture(scope="module")
-def subjects(tmp_path_factory):
-    store = Store(tmp_path_factory.mktemp("parts"))
-    return [carry_out(plan_experiments(one, 20, ()), store, lambda draws: None) for one in paper_attributes()]
-
-
-@pytest.fixture(scope="module")
-def found(subjects):
-    return check_claims(subjects)
 
 
 def test_every_claim_is_checked_on_the_paper_data(found):

@@ -53,4 +53,4 @@ def test_an_interrupt_is_reported(monkeypatch, capsys):
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == 130
-    assert "interrupted: what was charged stays charged" in capsys.readouterr().err
+    assert "interrupted: nothing was charged" in capsys.readouterr().err

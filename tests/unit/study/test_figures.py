@@ -529,7 +529,7 @@ def test_save_says_what_it_takes(tmp_path):
 
 
 @pytest.mark.parametrize("package", ["altair", "vl_convert"])
-def test_a_missing_extra_is_reported(package, monkeypatch):
+def test_a_missing_package_is_reported(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     with refused(EngineError, "a chart", code="not-installed"):
         figures.policies(policies())

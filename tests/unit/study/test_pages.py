@@ -1,15 +1,13 @@
-"""The README, docs/study.md and the errata say what `slowscale study` measures; it gives everybody the same numbers."""
+"""docs/study.md and the errata say what `slowscale study` measures; it gives everybody the same numbers."""
 
 import re
-import runpy
 from collections import Counter
 
 import pytest
-from helpers.pages import BLOCK, ROOT, one_line, path_of, unaccounted
+from helpers.pages import BLOCK, one_line, path_of, unaccounted
 
-import slowscale as ss
 from slowscale.core.numbers import format_number
-from slowscale.study.attributes import mechanisms_with_printed_d, paper_attributes
+from slowscale.study.attributes import mechanisms_with_printed_d
 from slowscale.study.claims import CLAIMS, check_claims
 from slowscale.study.claims_about_loss import last_ahead
 from slowscale.study.experiments import (
@@ -19,25 +17,17 @@ from slowscale.study.experiments import (
     MATCHED,
     ROOT_LAPLACE,
     TIGHT_POLYLOG,
-    Store,
     carry_out,
     plan_experiments,
 )
 from slowscale.study.run import REPETITIONS
 
+pytestmark = pytest.mark.xdist_group("study")
+
 GAUSS, POWER, POLYLOG, FOURTH, LOG = (
     "Gaussian", "generalized Gaussian 1/2", "exponential polylog 2", "fourth root", "log"
 )  # fmt: skip
 TIGHT = TIGHT_POLYLOG
-LOSSES = {"PAYANN": (1.0, 10.0, 50.0), "Cattle": (1.0, 10.0, 50.0)}
-README_ROWS = {
-    "exponential polylog, scale matched to the data": MATCHED,
-    "generalized Gaussian ½": POWER,
-    "fourth root": FOURTH,
-    "Gaussian noise": GAUSS,
-    "unit splitting": "unit splitting",
-    "clipping with hindsight, then Gaussian noise": CLIPPED,
-}
 STUDY_ROWS = {
     "exponential polylog, scale matched": MATCHED,
     "exponential polylog, σ = 1": POLYLOG,
@@ -96,28 +86,22 @@ CLAIM_OF = {
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return Store(tmp_path_factory.mktemp("parts"))
-
-
-@pytest.fixture(scope="module")
-def subjects(store):
-    plans = [plan_experiments(one, REPETITIONS, LOSSES.get(one.name, ())) for one in paper_attributes()]
-    return {plan.attribute.name: carry_out(plan, store, lambda draws: None) for plan in plans}
+def named(subjects):
+    return {one.attribute.name: one for one in subjects}
 
 
 @pytest.fixture(scope="module")
 def printed(store, subjects):
     """The same with the d of the polylog that the paper prints."""
-    attributes = [one.attribute for one in subjects.values()]
+    attributes = [one.attribute for one in subjects]
     plans = [plan_experiments(one, REPETITIONS, (), mechanisms_with_printed_d(one)) for one in attributes]
     return [carry_out(plan, store, lambda draws: None) for plan in plans]
 
 
 @pytest.fixture(scope="module")
-def measured(subjects):
+def measured(found):
     """What was measured for each claim, by the claim's words."""
-    return {claim.text: finding for claim, finding in check_claims(list(subjects.values()))}
+    return {claim.text: finding for claim, finding in found}
 
 
 def percent(x):
@@ -138,59 +122,7 @@ def rows(gains, names, first):
     found = {one.name: one for one in gains.contenders}
     for words, name in names.items():
         yield row(words, gains.medians[name][start:], found[name].total_bias, found[name].median_loss)
-    words = (
-        "the same, best threshold for each column"
-        if names is README_ROWS
-        else "clipping, best threshold for each column"
-    )
-    yield row(words, gains.clipped_by_size[start:], "not one release")
-
-
-def test_the_readme(subjects, capsys):
-    payroll = subjects["PAYANN"]
-    _, ten, fifty = payroll.gains
-    records, cells = len(payroll.attribute.values), len(payroll.attribute.sums)
-    smaller = sum(one.cells for one in fifty.classes if one.low < 1000)
-    runpy.run_path(str(ROOT / "examples/compare_mechanisms.py"), run_name="__main__")
-    printed = {line.rstrip() for line in capsys.readouterr().out.splitlines()}
-    text = path_of("README.md").read_text(encoding="utf-8")
-    block = next(BLOCK.finditer(text))["text"]
-    assert set(block.splitlines()) <= printed
-    tight = path_of("tight.md").read_text(encoding="utf-8")
-    gains = [one for one in re.findall(r"[\d.]+ → [\d.]+ \([\d.]+\)", text) if one in tight]
-    assert len(gains) == 40
-    noises = re.findall(r"\| ((?:polylog|arsinh-normal), charged .*) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|", text)
-    assert len(noises) == 3
-    for name, *figures in noises:
-        assert re.search(name.partition(",")[0] + ".* " + r"\s+".join(map(re.escape, figures)), tight)
-    noise = ss.GeneralizedGaussian(sigma=1, p=0.5)
-    computed = [
-        *block.splitlines(),
-        *gains,
-        *(f"| {' | '.join(one)} |" for one in noises),
-        *rows(fifty, README_ROWS, "1,000 to 10,000"),
-        f"the largest establishment (payroll {payroll.attribute.largest:,.0f}) lose 50 under every method",
-        f"on {records:,} simulated establishments in {cells:,} cells. {smaller} cells are smaller",
-        f"a total that is {-100 * clipping(ten).total_bias:.0f} % too small",
-        f"It simulates {records:,} establishments and publishes employment and payroll for {cells:,} cells",
-        f"(±0.963 σ) covers {100 * (2 * noise.noise.cdf(0.963) - 1):.0f} %, and the correct one is "
-        f"±{noise.prediction_interval(0)[1]:.3f} σ",
-        f"31425 {ss.ExponentialPolylog.calibrate(std=500).policy(31_000):.2f}",
-    ]
-    given = (
-        "Python 3.11",
-        "AES-256",
-        "at 60 to 160 ns per value",  # make bench
-        # The noise of the example is secret.
-        "0 IA 3968 500.0 3539 4397",
-        "1 NV -82 500.0 -511 347",
-        "2 TX 30996 500.0 30567 31425",
-    )
-    assert unaccounted("README.md", computed, given) == []
-    # At a loss of 10, clipping is ahead below 100,000, and the polylog above a million.
-    ahead = [clipped < matched for clipped, matched in zip(ten.medians[CLIPPED], ten.medians[MATCHED], strict=True)]
-    assert ahead[:4] == [True] * 4
-    assert not ahead[-1]
+    yield row("clipping, best threshold for each column", gains.clipped_by_size[start:], "not one release")
 
 
 def test_no_verdict_on_the_experiments_changes_with_the_printed_d(printed, measured):
@@ -202,8 +134,8 @@ def test_no_verdict_on_the_experiments_changes_with_the_printed_d(printed, measu
     assert "EMP 4.74, 0;" in gaussian  # "Gaussian noise is never ahead"
 
 
-def test_the_page_of_the_study(subjects, printed, measured):
-    payroll, cattle = subjects["PAYANN"], subjects["Cattle"]
+def test_the_page_of_the_study(named, printed, measured):
+    payroll, cattle = named["PAYANN"], named["Cattle"]
     verdicts = Counter(finding.verdict for finding in measured.values())
     one, ten, fifty = payroll.gains
     first = [one.label for one in ten.classes].index("1,000 to 10,000")
@@ -239,8 +171,8 @@ def test_the_page_of_the_study(subjects, printed, measured):
         ),
         f"Under Laplace noise on the log its loss is {format_number(band(fifty, LOG_LAPLACE))}",
         f"the largest loss is {format_number(printed[0].losses[POLYLOG].largest)} instead of "
-        f"{format_number(subjects['EMP'].losses[POLYLOG].largest)}",
-        f"only at a loss of {last_ahead(subjects['EMP'].losses[POWER], subjects['EMP'].losses[POLYLOG]):.1f}",
+        f"{format_number(named['EMP'].losses[POLYLOG].largest)}",
+        f"only at a loss of {last_ahead(named['EMP'].losses[POWER], named['EMP'].losses[POLYLOG]):.1f}",
         f"Clipping at {threshold(ten_clipped, 10)} is off by {', '.join(errors[CLIPPED][:-1])} and "
         f"{errors[CLIPPED][-1]}, with a total that is {-100 * ten_clipped.total_bias:.1f} % too small",
         f"clipping at {threshold(fifty_clipped, 50)}, then Gaussian",
@@ -304,13 +236,13 @@ def threshold(contender, loss):
     return format_number(contender.mechanism.sigma * (2 * loss) ** 0.5)
 
 
-def test_the_errata_that_the_study_judges(subjects):
+def test_the_errata_that_the_study_judges(named):
     """E26: how far Gaussian noise is ahead, and from which loss on the fourth root is."""
     shares = []
     for name in ("EMP", "PAYQTR1", "PAYANN"):
-        losses = subjects[name].losses
+        losses = named[name].losses
         shares.append(round(100 * losses[GAUSS].share_at(last_ahead(losses[GAUSS], losses[POLYLOG]))))
-    losses = subjects["PAYQTR1"].losses
+    losses = named["PAYQTR1"].losses
     text = one_line(path_of("paper.md").read_text(encoding="utf-8"))
     assert f"ahead for {min(shares)} to {max(shares)} % of the records" in text
     assert f"from a loss of {format_number(last_ahead(losses[GAUSS], losses[FOURTH]))} on" in text
