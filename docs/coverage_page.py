@@ -5,7 +5,6 @@ reproduced. A real release never uses seeded bits.
 """
 
 import math
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 import slowscale as ss
 from slowscale.mechanisms import Mechanism
+from slowscale.sampling import KnownBits
 
 LEVEL = 0.95
 MECHANISMS: dict[str, Mechanism] = {
@@ -80,21 +80,6 @@ ratio. The first share is that of the default interval, "box". In brackets are t
 """
 
 
-@dataclass
-class Seeded:
-    """Bits that are not secret, so that the simulation can be repeated. Each case has bits of its own."""
-
-    case: tuple[object, ...]
-    private = False
-
-    def __post_init__(self) -> None:
-        self._generator = np.random.default_rng(zlib.crc32(repr(self.case).encode()))
-
-    def words(self, count: int) -> np.ndarray:
-        """Return `count` words of 64 bits."""
-        return self._generator.integers(0, 2**64, count, dtype=np.uint64)
-
-
 @dataclass(frozen=True)
 class Shares:
     """How often intervals contained the true number."""
@@ -119,7 +104,7 @@ def units(mechanism: Mechanism, q: int) -> dict[str, Fraction]:
 
 def sum_shares(mechanism: Mechanism, q: int, unit: Fraction, draws: int) -> Shares:
     """Draw sums, and count how often the interval and ±2 standard errors contain the true sum."""
-    noisy = mechanism._release(np.full(draws, q, object), unit, LEVEL, Seeded((mechanism, q, unit)))
+    noisy = mechanism._release(np.full(draws, q, object), unit, LEVEL, KnownBits(repr((mechanism, q, unit))))
     truth = Fraction(q) / unit
     low, high = noisy.ends
     held = (low <= math.floor(truth)) & (high >= math.ceil(truth))
@@ -132,7 +117,7 @@ def mean_shares(of_sum: Mechanism, of_count: Mechanism, count: int, groups: int)
     """Draw means of groups of `count` records, and count how often each kind of interval contains the true mean."""
     labels = np.repeat(np.arange(groups, dtype=np.int32), count)
     records = pa.table({"group": labels, "x": np.full(labels.size, MEAN, np.int32)})
-    session = ss.Session(records, bits=Seeded((of_sum, of_count, count)))
+    session = ss.Session(records, bits=KnownBits(repr((of_sum, of_count, count))))
     keys = ss.Keys.from_frame({"group": list(range(groups))})
     release = session.mean({"x": of_sum}, keys=keys, count=of_count, level=LEVEL)
     for kind in ("fieller", "delta"):

@@ -5,23 +5,10 @@ every run, and so NOT PRIVATE: a real release uses secret bits.
 """
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 import slowscale as ss
-
-
-class KnownBits:
-    """Test bits."""
-
-    private = False
-
-    def __init__(self, seed: int) -> None:
-        self.generator = np.random.default_rng(seed)
-
-    def words(self, count: int) -> npt.NDArray[np.uint64]:
-        """Return random 64-bit words."""
-        return self.generator.integers(0, 2**64, count, dtype=np.uint64)
+from slowscale.sampling import KnownBits
 
 
 rng = np.random.default_rng(2024)

@@ -99,7 +99,7 @@ def noise_reused_between_columns(patch):
 
     def same(draw, task, count, source):
         calls.append(1)
-        return draw(task, count, Recorded(100 + (len(calls) - 1) // 2))  # there are two columns
+        return draw(task, count, Recorded(100 + (len(calls) - 1) // 2).bits())  # there are two columns
 
     change_draws(patch, same)
 
@@ -109,7 +109,7 @@ def noise_reused_between_releases(patch):
 
     def same(draw, task, count, source):
         calls.append(1)
-        return draw(task, count, Recorded(100 + len(calls) % 2))
+        return draw(task, count, Recorded(100 + len(calls) % 2).bits())
 
     change_draws(patch, same)
 

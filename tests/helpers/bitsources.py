@@ -1,38 +1,46 @@
-"""Bit sources for tests: recorded, replayed and crafted. None of them is private."""
+"""Bit sources for tests: reproducible, recorded and crafted. None of them is private."""
 
 import numpy as np
 
+from slowscale.sampling import Bits, KnownBits
 
-class Recorded:
-    """Reproducible words, all remembered."""
 
-    private = False
+class Recorded(KnownBits):
+    """Reproducible keys."""
 
-    def __init__(self, seed=0):
-        self._generator = np.random.default_rng(seed)
-        self.calls = []
-
-    def words(self, count):
-        words = self._generator.integers(0, 2**64, count, dtype=np.uint64)
-        self.calls.append(words)
-        return words
+    def bits(self):
+        """The bits under the next key."""
+        return Bits.of(self)
 
 
 class Crafted:
-    """Given words first, then reproducible ones; counts what is asked for beyond the given ones."""
+    """Given words first, in the order in which they are asked for, then reproducible ones.
+
+    `asked` has the addresses of all words that were asked for: row, attempt, place and part.
+    """
 
     private = False
 
-    def __init__(self, given, seed=0):
+    def __init__(self, given=(), seed=0):
         self._given = list(given)
-        self._rest = Recorded(seed)
-        self.more = 0
+        self._rest = KnownBits(seed)
+        self._rest = Bits.of(self._rest)
+        self.asked = []
 
-    def words(self, count):
-        taken = [self._given.pop(0) if self._given else None for _ in range(count)]
-        fresh = self._rest.words(count)
-        self.more += sum(word is None for word in taken)
-        return np.array([f if w is None else w for w, f in zip(taken, fresh, strict=True)], np.uint64)
+    def _word(self, word, *address):
+        self.asked.append(address)
+        return self._given.pop(0) if self._given else int(word)
+
+    def words(self, rows, attempts, count):
+        found = self._rest.words(rows, attempts, count)
+        tries = np.broadcast_to(attempts, rows.shape)
+        for place in range(count):
+            for i, row in enumerate(rows.tolist()):
+                found[place, i] = self._word(found[place, i], row, int(tries[i]), place, 0)
+        return found
+
+    def further(self, row, attempt, place, part):
+        return self._word(self._rest.further(row, attempt, place, part), row, attempt, place, part)
 
 
 class Stuck:
@@ -43,5 +51,8 @@ class Stuck:
     def __init__(self, word):
         self._word = word
 
-    def words(self, count):
-        return np.full(count, self._word, np.uint64)
+    def words(self, rows, attempts, count):
+        return np.full((count, rows.size), self._word, np.uint64)
+
+    def further(self, row, attempt, place, part):
+        return self._word

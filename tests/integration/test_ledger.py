@@ -21,7 +21,7 @@ import slowscale as ss
 
 class Forbidden:
     private = True
-    def words(self, count):
+    def key(self):
         raise AssertionError("noise was drawn")
 
 path = sys.argv[1]

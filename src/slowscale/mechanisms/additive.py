@@ -28,7 +28,7 @@ from slowscale.policy import (
     Policy,
     TightPolicy,
 )
-from slowscale.sampling import BitSource
+from slowscale.sampling import Bits, BitSource
 from slowscale.sampling.samplers import Sampler
 
 # Noise counts as wide if it lies within half a unit of 0 with at most this probability.
@@ -290,7 +290,7 @@ class AdditiveMechanism(Mechanism):
         """
         return self._warn_of_unit(self._release(q, unit, level, bits))
 
-    def _release(self, q: Any, unit: Any, level: float, bits: BitSource | None) -> Noisy:
+    def _release(self, q: Any, unit: Any, level: float, bits: BitSource | Bits | None) -> Noisy:
         level_quantile(level)
         sums = Sums.of(q, as_unit(unit))
         units, private = draw_additive(self._sampler, self.sigma, sums, bits)

@@ -21,7 +21,7 @@ from slowscale.mechanisms.grid import elementwise, floats, values
 from slowscale.policy import Certificate, Policy, number
 from slowscale.policy.base import to_plain
 from slowscale.policy.bounded import BandPolicy, BoundedPolicy
-from slowscale.sampling import BitSource
+from slowscale.sampling import Bits, BitSource
 from slowscale.sampling.exact import Integers
 
 
@@ -261,7 +261,7 @@ class Mechanism(Declared, ABC):
         """
 
     @abstractmethod
-    def _release(self, q: Any, unit: Any, level: float, bits: BitSource | None) -> Noisy:
+    def _release(self, q: Any, unit: Any, level: float, bits: BitSource | Bits | None) -> Noisy:
         """Return the result of `release`, without warnings."""
 
     @abstractmethod

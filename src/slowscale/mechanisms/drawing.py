@@ -16,7 +16,7 @@ from slowscale.core.errors import ParameterError
 from slowscale.core.parameters import lazy
 from slowscale.mechanisms.exact_sums import Sums
 from slowscale.mechanisms.grid import add
-from slowscale.sampling import SECRET, BitSource, are_secret
+from slowscale.sampling import Bits, BitSource, are_secret
 from slowscale.sampling.exact import Integers, Task, draw
 from slowscale.sampling.samplers import Lift, Normal, Number, Sampler
 
@@ -79,11 +79,11 @@ class TransformationTask(Task):
         ]
 
 
-def draw_additive(sampler: Sampler, sigma: float, sums: Sums, bits: BitSource | None) -> tuple[Integers, bool]:
+def draw_additive(sampler: Sampler, sigma: float, sums: Sums, bits: BitSource | Bits | None) -> tuple[Integers, bool]:
     """Return the noisy sums in whole units, rounded to nearest, and whether the bits are secret."""
-    source = bits if bits is not None else SECRET
-    (noise,) = draw(AdditiveTask(sampler, sigma, sums), sums.whole.size, source)
-    return add(sums.whole, noise), are_secret(source)
+    bits = Bits.of(bits)
+    (noise,) = draw(AdditiveTask(sampler, sigma, sums), sums.whole.size, bits)
+    return add(sums.whole, noise), are_secret(bits)
 
 
 def draw_transformed(
@@ -93,16 +93,16 @@ def draw_transformed(
     sigma: float,
     at_random: bool,
     sums: Sums,
-    bits: BitSource | None,
+    bits: BitSource | Bits | None,
 ) -> tuple[Integers, Integers, bool]:
     """Return the estimates in whole units, the transformed values in grid steps, and whether the bits are secret."""
-    source = bits if bits is not None else SECRET
+    bits = Bits.of(bits)
     step = fine_step(sigma)
     if step < 1e-290:
         raise ParameterError("sigma", allowed="larger than 1e-280 for a release", given=sigma)
     task = TransformationTask(sampler, transform, estimate, sigma, at_random, sums, step)
-    units, fine = draw(task, sums.whole.size, source)
-    return units, fine, are_secret(source)
+    units, fine = draw(task, sums.whole.size, bits)
+    return units, fine, are_secret(bits)
 
 
 def fine_step(sigma: float) -> float:

@@ -38,7 +38,7 @@ from slowscale.mechanisms.grid import as_unit, ceilings, compact, elementwise, f
 from slowscale.mechanisms.quadrature import error_moments, exact_coverage, tail_moments
 from slowscale.noise import GaussianNoise, SymmetricNoise
 from slowscale.policy import Certificate, ComposedPolicy, Policy, TransformingPolicy
-from slowscale.sampling import BitSource
+from slowscale.sampling import Bits, BitSource
 from slowscale.sampling.balls import if_positive
 from slowscale.sampling.exact import exact_bounds, upper_logarithm
 from slowscale.sampling.samplers import Lift, Number
@@ -517,7 +517,7 @@ class TransformationMechanism(Mechanism):
         """
         return self._warn_of_unit(self._release(q, unit, level, bits))
 
-    def _release(self, q: Any, unit: Any, level: float, bits: BitSource | None) -> Noisy:
+    def _release(self, q: Any, unit: Any, level: float, bits: BitSource | Bits | None) -> Noisy:
         level_quantile(level)
         sums = Sums.of(q, as_unit(unit))
         if self._needs_nonnegative and (sums.whole < 0).any():

@@ -43,6 +43,7 @@ from slowscale.data.sums import (
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import CLOSED
 from slowscale.mechanisms.exact_sums import Exact
+from slowscale.release.buckets import ReleaseKey, TableBits
 from slowscale.release.columns import record_policy, requested_policy, single_column
 from slowscale.release.facts import (
     NO_MEAN,
@@ -263,7 +264,7 @@ class BoundSums:
         run = partial(engines.run, label="Summing the records")
         return exact_sums(self.table, columns, self.keys, run, self.records.protect, self.most_records)
 
-    def draw(self, sums: ExactSums, bits: BitSource | None) -> pa.Table:
+    def draw(self, sums: ExactSums, bits: TableBits | BitSource) -> pa.Table:
         """Add noise to the exact sums of some cells, and return their numbers. Everything in the result is public."""
         columns: dict[str, Any] = {}
         for name, mechanism in self.mechanisms.items():
@@ -272,7 +273,8 @@ class BoundSums:
             else:
                 total = sums.sums[name]
                 exact = Exact(total.counts, total.grain, total.rest, total.parts)
-            noisy = mechanism._release(exact, self.sums.units[name], self.level, bits)
+            drawn = bits.column(name, exact) if isinstance(bits, TableBits) else bits
+            noisy = mechanism._release(exact, self.sums.units[name], self.level, drawn)
             made = published_columns(noisy, self.sums.nonnegative, self.at_least(name))
             columns |= {f"{name}{suffix}": values for suffix, values in made.items()}
         return pa.table(columns)
@@ -385,9 +387,14 @@ class BoundQuantiles:
         run = partial(engines.run, label="Ranking the records")
         return records_below(self.table, self.column, self.ranks.table.sizes, run, self.records.protect)
 
-    def draw(self, read: tuple[list[int], int], bits: BitSource | None) -> pa.Table:
+    keys = None
+
+    def draw(self, read: tuple[list[int], int], bits: TableBits | BitSource) -> pa.Table:
         """Draw the quantiles from the ranks. Everything in the result is public."""
-        return self.ranks.draw(*read, bits)
+        below, rows = read
+        if isinstance(bits, TableBits):
+            return self.ranks.draw(below, rows, bits.column("", Exact(np.array([*below, rows], object), Fraction(1))))
+        return self.ranks.draw(below, rows, bits)
 
     def released(self, name: str, numbers: pa.Table, whole: Facts) -> ReleasedQuantiles:
         """Return the published table with the drawn quantiles."""
@@ -553,9 +560,12 @@ class BoundRequest:
             check_readable(table.used, self.records, table.expressions.derived, table.expressions.where)
         return {name: table.read() for name, table in self.tables.items()}
 
-    def draw(self, read: Mapping[str, Any], bits: BitSource | None) -> dict[str, pa.Table]:
+    def draw(self, read: Mapping[str, Any], key: ReleaseKey) -> dict[str, pa.Table]:
         """Draw the noise of all drawn tables, and return their numbers. Everything in the result is public."""
-        return {name: table.draw(read[name], bits) for name, table in self.tables.items()}
+        return {
+            name: table.draw(read[name], TableBits.of(key, name, self.facts.tables[name], table.keys))
+            for name, table in self.tables.items()
+        }
 
     def released(self, numbers: Mapping[str, pa.Table], head: LedgerHead | None) -> Release:
         """Return the release with drawn numbers and the roll-ups of them, charged as an entry of a ledger."""

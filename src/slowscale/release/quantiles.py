@@ -47,7 +47,7 @@ from slowscale.policy import PURE, RankPolicy
 from slowscale.release.facts import QuantilesFacts
 from slowscale.release.request import Quantiles, plain_number, quantile_name
 from slowscale.release.table import ReleasedTable
-from slowscale.sampling import SECRET, BitSource
+from slowscale.sampling import Bits, BitSource
 from slowscale.sampling.exact import Choice
 
 
@@ -89,7 +89,7 @@ class Ranks:
         """Return λ·|t(c)| for each quantile and each size of the grid. CONFIDENTIAL."""
         return [[Fraction(rate) * abs(count - share * rows) for count in below] for rate, share in self._quantiles]
 
-    def draw(self, below: Sequence[int], rows: int, bits: BitSource | None = None) -> pa.Table:
+    def draw(self, below: Sequence[int], rows: int, bits: BitSource | Bits | None = None) -> pa.Table:
         """Draw each quantile, and return a table with the drawn sizes in increasing order.
 
         Parameters
@@ -99,8 +99,8 @@ class Ranks:
         bits
             The source of bits; the secret one by default.
         """
-        source = SECRET if bits is None else bits
-        drawn = sorted(self.table.sizes[Choice(costs).draw(source)] for costs in self.costs(below, rows))
+        bits, costs = Bits.of(bits), self.costs(below, rows)
+        drawn = sorted(self.table.sizes[Choice(some).draw(bits, row)] for row, some in enumerate(costs))
         return pa.table(
             {
                 "quantile": [quantile_name(share) for share in self.table.shares],

@@ -36,6 +36,7 @@ from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import ACCOUNTING, check_accounting
 from slowscale.policy import Policy
 from slowscale.release.bound import BoundRequest, BoundSums, bind, check_readable
+from slowscale.release.buckets import ReleaseKey
 from slowscale.release.dominance import USUAL_RULES, Dominance, OpenCells, check_dominance, open_cells
 from slowscale.release.facts import LedgerHead
 from slowscale.release.quantiles import ReleasedQuantiles
@@ -52,7 +53,7 @@ from slowscale.release.request import (
     as_request,
     checked_options,
 )
-from slowscale.sampling import BitSource, are_secret
+from slowscale.sampling import SECRET, BitSource, are_secret
 
 if TYPE_CHECKING:
     from slowscale.data.losses import Losses
@@ -105,7 +106,8 @@ class Session:
         The format of CSV files, if it differs from commas, double quotes, a header, UTF-8 and ISO dates:
         {"delimiter": ";", "encoding": "latin-1", "dates": "%d/%m/%Y", "decimal": ","}.
     bits
-        A source of bits for tests. A release drawn from bits that are not secret says NOT PRIVATE.
+        A source of keys for tests, such as `slowscale.sampling.KnownBits(1)`. A release drawn under a key that is not
+        secret says NOT PRIVATE.
 
     Examples
     --------
@@ -140,7 +142,7 @@ class Session:
     ) -> None:
         self.dataset = dataset_name(dataset)
         self._accountant = _accountant(ledger, caps, largest, self.dataset)
-        if bits is not None and not (hasattr(bits, "words") and hasattr(bits, "private")):
+        if bits is not None and not (hasattr(bits, "key") and hasattr(bits, "private")):
             raise ParameterTypeError("bits", allowed="a source of bits", given=bits)
         self.accounting = check_accounting(accounting)
         # The data set is checked first, so that records of the wrong one are never opened.
@@ -335,7 +337,7 @@ class Session:
             # Charged before noise is drawn: from here on, a crash wastes budget but leaks nothing.
             with self._explained(bound):
                 charged = self._accountant.charge(bound.charge)
-        numbers = bound.draw(read, self._bits)
+        numbers = bound.draw(read, ReleaseKey(self._bits or SECRET))
         release = bound.released(numbers, None if charged is None else LedgerHead(**charged))
         self._known[release.facts.id] = bound, read
         for name, table in bound.request.drawn.items():

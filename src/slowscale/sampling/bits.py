@@ -1,106 +1,148 @@
-"""Secret bits: operating-system entropy, expanded by AES-256 in counter mode. Releases use no other randomness.
+"""Secret bits: AES-256 in counter mode under keys from the operating system. Releases use no other randomness.
 
-Every thread has its own key, which is drawn from the operating system and replaced regularly. A forked child process
-discards the inherited keys before it uses any; a spawned one starts without keys. Tests pass a `BitSource` of their
-own; results drawn from a source that is not `private` are marked NOT PRIVATE.
+Every word of 64 bits has an address: a cell, an attempt to draw it, a place among the words of the attempt, and how far
+its bits continue. The counter of the block cipher is this address, so that no two cells share bits, and the bits of a
+cell do not depend on which others are drawn with it, in which order, or again. Cells may be split into buckets, each
+with a key (`release/buckets.py`).
+
+A `BitSource` gives keys. Tests pass one of their own; results drawn under keys that are not `private` are marked NOT
+PRIVATE. Nothing is kept between draws, so that a forked child has nothing to repeat.
 """
 
+import hashlib
 import os
-import threading
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 Words = npt.NDArray[np.uint64]
+Rows = npt.NDArray[np.intp]
 
-# A key is replaced after this many bytes.
-REKEY_AFTER = 1 << 26
-BLOCK = 1 << 16
+KEY_BYTES = 32
 
 
 class BitSource(Protocol):
-    """A source of random bits, in words of 64 bits."""
+    """A source of keys, each of which expands to unending bits."""
 
     private: bool
 
-    def words(self, count: int) -> Words:
-        """Return `count` independent, uniformly distributed 64-bit words."""
+    def key(self) -> bytes:
+        """Return a new key of 32 bytes."""
 
 
-def are_secret(bits: BitSource | None) -> bool:
+def are_secret(bits: "BitSource | Bits | None") -> bool:
     """Whether bits are secret: those of the operating system (None), or of a source whose `private` is True itself."""
     return bits is None or bits.private is True
 
 
 class SecretBits:
-    """The source of random bits for everything that is published."""
+    """The source of keys for everything that is published: the operating system."""
 
     private = True
 
-    def __init__(self) -> None:
-        self._local = threading.local()
-        self._generation = 0
-        if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-            os.register_at_fork(after_in_child=self._discard_keys)
-
-    def _discard_keys(self) -> None:
-        self._generation += 1
-
-    def words(self, count: int) -> Words:
-        """Return `count` new secret words."""
-        out = bytearray(8 * count + 16)  # the cipher needs room for one more block
-        view = memoryview(out)
-        for start in range(0, 8 * count, BLOCK):
-            size = min(BLOCK, 8 * count - start)
-            self._cipher(size).update_into(_ZEROS[:size], view[start:])
-        return np.frombuffer(out, np.uint64, count)
-
-    def _cipher(self, size: int) -> Any:
-        local = self._local
-        if getattr(local, "generation", None) != self._generation or local.left < size:
-            from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-
-            local.cipher = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16))).encryptor()
-            local.generation = self._generation
-            local.left = REKEY_AFTER
-        local.left -= size
-        return local.cipher
+    def key(self) -> bytes:
+        """Return a new secret key."""
+        return os.urandom(KEY_BYTES)
 
 
 class KnownBits:
-    """Bits that are not secret, for simulations and for dry runs on sums of 0."""
+    """Keys that are not secret, for simulations and for dry runs on sums of 0."""
 
     private = False
 
-    def __init__(self, seed: int | None = 0) -> None:
-        self._generator = np.random.default_rng(seed)
+    def __init__(self, seed: int | str = 0) -> None:
+        self._seed, self._keys = seed, 0
 
-    def words(self, count: int) -> Words:
-        """Return `count` words of 64 bits: others each time, so that a rejected candidate is not drawn again."""
-        return self._generator.integers(0, 2**64, count, dtype=np.uint64)
-
-    def uniform(self, count: int) -> npt.NDArray[np.float64]:
-        """Return `count` floats from 0 to below 1."""
-        return self._generator.random(count)
+    def key(self) -> bytes:
+        """Return the next key: another one each time."""
+        self._keys += 1
+        return hashlib.sha256(f"known bits {self._seed} {self._keys}".encode()).digest()
 
 
-_ZEROS = memoryview(bytes(BLOCK))
 SECRET = SecretBits()
 
 
-class Stream:
-    """A uniform real in [0, 1) as an endless stream of bits, of which the first 64 are already drawn."""
+class Bits:
+    """The random words of rows: those of one bucket, or of several buckets that follow one another.
 
-    def __init__(self, first: int, source: BitSource) -> None:
+    Parameters
+    ----------
+    keys
+        The key of each bucket.
+    starts
+        The first row of each bucket. A row's number within its bucket is its cell.
+    private
+        Whether the keys are secret.
+    """
+
+    def __init__(self, keys: Sequence[bytes], starts: Sequence[int] = (0,), *, private: bool) -> None:
+        self.private = private
+        self._keys, self._starts = list(keys), np.asarray(starts, np.intp)
+        self._ciphers: dict[int, Any] = {}
+
+    @staticmethod
+    def of(source: "BitSource | Bits | None") -> "Bits":
+        """Return bits under a new key of a source, by default the operating system; or bits as they are."""
+        if source is None:
+            source = SECRET
+        return Bits([source.key()], private=source.private) if hasattr(source, "key") else source
+
+    def words(self, rows: Rows, attempt: int, count: int) -> Words:
+        """Return the first words of an attempt at rows in ascending order: `count` arrays, with a word for each row."""
+        blocks = -(-count // 2)  # a block of the cipher has two words
+        found = np.empty((blocks, rows.size, 2), "<u8")
+        first, last = self._bucket(rows[0]), self._bucket(rows[-1])
+        ends = [0, *np.searchsorted(rows, self._starts[first + 1 : last + 1]).tolist(), rows.size]
+        for bucket, start, end in zip(range(first, last + 1), ends, ends[1:], strict=False):
+            counters = np.empty((end - start, 2), "<u8")
+            counters[:, 0] = (rows[start:end] - self._starts[bucket]) << 32 | attempt
+            for block in range(blocks):
+                counters[:, 1] = block
+                found[block, start:end] = self._encrypted(bucket, counters)
+        return found.transpose(0, 2, 1).reshape(2 * blocks, rows.size)[:count].astype(np.uint64, copy=False)
+
+    def further(self, row: int, attempt: int, place: int, part: int) -> int:
+        """Return 64 more bits, part 1, 2…, of one of the words of an attempt."""
+        bucket = self._bucket(row)
+        cell = row - int(self._starts[bucket])
+        return int(self._encrypted(bucket, np.array([[cell << 32 | attempt, part << 16 | place]], "<u8"))[0, 0])
+
+    def _bucket(self, row: Any) -> int:
+        """Return the number of the bucket of a row."""
+        return 0 if len(self._keys) == 1 else int(np.searchsorted(self._starts, row, side="right")) - 1
+
+    def _encrypted(self, bucket: int, counters: Any) -> Any:
+        """Return blocks encrypted under the key of a bucket: counter mode, with the addresses as counters."""
+        if bucket not in self._ciphers:
+            from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+            # Each counter occurs once, so that encrypting them one by one is counter mode.
+            self._ciphers[bucket] = Cipher(algorithms.AES(self._keys[bucket]), modes.ECB()).encryptor()
+        return np.frombuffer(self._ciphers[bucket].update(counters.data.cast("B")), "<u8").reshape(counters.shape)
+
+    def __repr__(self) -> str:
+        return f"<bits of {len(self._keys)} buckets: confidential>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("bits are confidential, and cannot be pickled")
+
+
+class Stream:
+    """A uniform real in [0, 1) as an endless stream of bits, of which the first 64 are already drawn.
+
+    Its bits continue at the address of a word: of a place among the words of an attempt at a row.
+    """
+
+    def __init__(self, first: int, bits: Bits, row: int, attempt: int, place: int) -> None:
         self.word = first
-        self._bits = first
-        self._count = 64
-        self._source = source
+        self._known, self._parts = first, 0
+        self._bits, self._address = bits, (row, attempt, place)
 
     def known(self, count: int) -> tuple[int, int]:
         """Return the bits drawn so far as an integer, and their number; draws more until there are at least `count`."""
-        while self._count < count:
-            self._bits = self._bits << 64 | int(self._source.words(1)[0])
-            self._count += 64
-        return self._bits, self._count
+        while 64 * (1 + self._parts) < count:
+            self._parts += 1
+            self._known = self._known << 64 | self._bits.further(*self._address, self._parts)
+        return self._known, 64 * (1 + self._parts)

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from slowscale.core.errors import SlowscaleError
 from slowscale.core.parameters import CHUNK
 from slowscale.sampling.balls import Ball, lift_ball, uniform_balls
-from slowscale.sampling.bits import BitSource, Stream, Words
+from slowscale.sampling.bits import Bits, Rows, Stream, Words
 from slowscale.sampling.samplers import Lift, Number, Sampler
 
 T = TypeVar("T")
@@ -48,51 +48,84 @@ class Task(ABC):
         """Return the numbers that, rounded down, are the results, for the given rows (indices, or one index)."""
 
 
-def draw(task: Task, count: int, source: BitSource) -> list[Integers]:
-    """Return, for each output of the task, the floors of `count` independent draws."""
+def draw(task: Task, count: int, bits: Bits) -> list[Integers]:
+    """Return, for each output of the task, the floors of `count` independent draws.
+
+    Every row has its own bits, so that its result does not depend on the other rows.
+    """
     out = [np.zeros(count, np.int64) for _ in range(task.outputs)]
     tier2_results: list[dict[int, int]] = [{} for _ in range(task.outputs)]
+    rows, attempt = np.arange(count), 0
     with np.errstate(all="ignore"):  # NaN is never certain, and is left to tier 2
-        for start in range(0, count, CHUNK):
-            _draw_rows(task, np.arange(start, min(start + CHUNK, count)), source, out, tier2_results)
+        while rows.size:
+            chunks = [rows[start : start + CHUNK] for start in range(0, rows.size, CHUNK)]
+            rows = np.concatenate([_attempt(task, some, attempt, bits, out, tier2_results) for some in chunks])
+            attempt += 1
     return [_with_tier2_results(floors, more) for floors, more in zip(out, tier2_results, strict=True)]
 
 
-def _draw_rows(
-    task: Task, rows: npt.NDArray[np.intp], source: BitSource, out: list[Integers], tier2_results: list[dict[int, int]]
-) -> None:
+def _attempt(
+    task: Task, rows: Rows, attempt: int, bits: Bits, out: list[Integers], tier2_results: list[dict[int, int]]
+) -> Rows:
+    """Attempt to draw some rows, and return those whose candidates are rejected."""
+    sampler = task.sampler
+    words = bits.words(rows, attempt, sampler.uniforms + task.extra_uniforms + sampler.signed)
     if rows.size <= FEW_VALUES:
-        for row in rows.tolist():
-            for k, floor in enumerate(_draw_exactly(task, row, source)):
-                tier2_results[k][row] = floor
-        return
-    drawn = _AcceptedDraws(task.sampler, rows.size, source)
-    extra = [source.words(rows.size) for _ in range(task.extra_uniforms)]
-    numbers = task.finish(drawn.variate, [uniform_balls(words) for words in extra], rows, lift_ball)
+        places = enumerate(rows.tolist())
+        left = [row for i, row in places if not _exactly(task, row, attempt, bits, words[:, i], tier2_results)]
+        return np.array(left, np.intp)
+    used = list(words[: sampler.uniforms])
+    candidate, margins = sampler.attempt([uniform_balls(word) for word in used], used, lift_ball)
+    accepted = _accepted(task, margins, words, rows, attempt, bits)
+    variate = sampler.variate(candidate, lift_ball)
+    if sampler.signed:
+        variate = Ball(variate.mid * _signs(words[-1]), variate.rad)
+    extra = [uniform_balls(word) for word in words[sampler.uniforms :][: task.extra_uniforms]]
+    numbers = task.finish(variate, extra, rows, lift_ball)
     certain = np.ones(rows.size, bool)
     for number, floors in zip(numbers, out, strict=True):
         radius = number.inflated()
         floor = np.floor(number.mid - radius)
         # From 2^50 on the radius is at least 1, so that such floors are left to tier 2.
         certain &= (floor == np.floor(number.mid + radius)) & (radius >= 0)
-        floors[rows[0] : rows[-1] + 1] = floor  # uncertain floors are replaced below
-    for i in np.flatnonzero(~certain).tolist():
-        streams = drawn.streams(i)
-        more = [Stream(int(words[i]), source) for words in extra]
-        for k, floor in enumerate(exact_floors(task, streams, float(drawn.signs[i]), more, int(rows[i]))):
-            tier2_results[k][int(rows[i])] = floor
+        # Floors of rejected candidates and uncertain ones are replaced later.
+        floors[rows if attempt else slice(rows[0], rows[-1] + 1)] = floor
+    for i in np.flatnonzero(accepted & ~certain).tolist():
+        _exactly(task, int(rows[i]), attempt, bits, words[:, i], tier2_results)
+    rejected: Rows = rows[~accepted]
+    return rejected
 
 
-def _draw_exactly(task: Task, row: int, source: BitSource) -> list[int]:
-    """Draw a single value by tier 2 alone, which is faster than tier 1 for few values."""
-    floors: list[int] = []
-    while not floors:
-        words = source.words(task.sampler.uniforms + task.extra_uniforms + 1).tolist()
-        sign = 1.0 if not task.sampler.signed or words.pop() & 1 else -1.0
-        streams = [Stream(word, source) for word in words]
-        uniforms, extra = streams[: task.sampler.uniforms], streams[task.sampler.uniforms :][: task.extra_uniforms]
-        floors = exact_floors(task, uniforms, sign, extra, row)
-    return floors
+def _exactly(task: Task, row: int, attempt: int, bits: Bits, words: Words, tier2_results: list[dict[int, int]]) -> bool:
+    """Draw a single value by tier 2, which is faster than tier 1 for few values; return whether it was accepted."""
+    streams = [Stream(word, bits, row, attempt, place) for place, word in enumerate(words.tolist())]
+    uniforms, extra = streams[: task.sampler.uniforms], streams[task.sampler.uniforms :][: task.extra_uniforms]
+    sign = float(_signs(words[-1])) if task.sampler.signed else 1.0
+    floors = exact_floors(task, uniforms, sign, extra, row)
+    for k, floor in enumerate(floors):
+        tier2_results[k][row] = floor
+    return bool(floors)
+
+
+def _signs(words: Any) -> Any:
+    """Return the signs of words: the lowest bit decides."""
+    return (words & np.uint64(1)).astype(np.float64) * 2.0 - 1.0
+
+
+def _accepted(
+    task: Task, margins: list[Ball], words: Words, rows: Rows, attempt: int, bits: Bits
+) -> npt.NDArray[np.bool_]:
+    """Return which candidates are accepted. Where arrays cannot decide, tier 2 does."""
+    good, bad = np.ones(rows.size, bool), np.zeros(rows.size, bool)
+    for margin in margins:
+        radius = margin.inflated()
+        good &= (margin.mid > radius) & (radius >= 0)
+        bad |= (margin.mid < -radius) & (radius >= 0)
+    for i in np.flatnonzero(~(good | bad)).tolist():
+        used = words[: task.sampler.uniforms, i].tolist()
+        streams = [Stream(word, bits, int(rows[i]), attempt, place) for place, word in enumerate(used)]
+        good[i] = exact_acceptance(task.sampler, streams)
+    return good
 
 
 def _with_tier2_results(floors: Integers, tier2_results: dict[int, int]) -> Integers:
@@ -102,69 +135,6 @@ def _with_tier2_results(floors: Integers, tier2_results: dict[int, int]) -> Inte
     for row, value in tier2_results.items():
         floors[row] = value
     return floors
-
-
-class _AcceptedDraws:
-    """Accepted candidates of a sampler as balls, with the random bits that produced them."""
-
-    def __init__(self, sampler: Sampler, count: int, source: BitSource) -> None:
-        self._sampler, self._source = sampler, source
-        self._words: list[Words] = []
-        self._streams: dict[int, list[Stream]] = {}
-        self.signs = _signs(count, source) if sampler.signed else np.ones(count)
-        if sampler.acceptance == 1:
-            self._words = [source.words(count) for _ in range(sampler.uniforms)]
-            candidate, _ = sampler.attempt([uniform_balls(w) for w in self._words], self._words, lift_ball)
-        else:
-            candidate = self._gather(count)
-        variate = sampler.variate(candidate, lift_ball)
-        self.variate = Ball(variate.mid * self.signs, variate.rad) if sampler.signed else variate
-
-    def _gather(self, count: int) -> Ball:
-        """Draw candidates until enough are accepted, and return the accepted ones."""
-        sampler, source = self._sampler, self._source
-        mids, rads, words = [], [], []
-        found = 0
-        while found < count:
-            left = count - found
-            tried = int((left + 2 * left**0.5) / sampler.acceptance) + 4
-            attempt = [source.words(tried) for _ in range(sampler.uniforms)]
-            candidate, margins = sampler.attempt([uniform_balls(w) for w in attempt], attempt, lift_ball)
-            good, streams = self._decide(attempt, margins, tried)
-            kept = np.flatnonzero(good)[:left]
-            for place, i in enumerate(kept) if streams else ():
-                if int(i) in streams:
-                    self._streams[found + place] = streams[int(i)]
-            mids.append(candidate.mid[kept])
-            rads.append(candidate.rad[kept])
-            words.append([w[kept] for w in attempt])
-            found += kept.size
-        self._words = [np.concatenate(column) for column in zip(*words, strict=True)]
-        return Ball(np.concatenate(mids), np.concatenate(rads))
-
-    def _decide(
-        self, words: list[Words], margins: list[Ball], tried: int
-    ) -> tuple[npt.NDArray[np.bool_], dict[int, list[Stream]]]:
-        """Return which candidates are accepted, and the streams of those candidates that tier 2 decided."""
-        good, bad = np.ones(tried, bool), np.zeros(tried, bool)
-        for margin in margins:
-            radius = margin.inflated()
-            good &= (margin.mid > radius) & (radius >= 0)
-            bad |= (margin.mid < -radius) & (radius >= 0)
-        streams: dict[int, list[Stream]] = {}
-        for i in np.flatnonzero(~(good | bad)):
-            streams[int(i)] = [Stream(int(w[i]), self._source) for w in words]
-            good[i] = exact_acceptance(self._sampler, streams[int(i)])
-        return good, streams
-
-    def streams(self, i: int) -> list[Stream]:
-        """Return the uniforms of one draw, with all bits of them that were drawn so far."""
-        return self._streams.get(int(i)) or [Stream(int(w[i]), self._source) for w in self._words]
-
-
-def _signs(count: int, source: BitSource) -> npt.NDArray[np.float64]:
-    bits = np.unpackbits(source.words(-(-count // 64)).view(np.uint8))[:count]
-    return bits.astype(np.float64) * 2.0 - 1.0
 
 
 def exact_acceptance(sampler: Sampler, streams: list[Stream]) -> bool:
@@ -274,8 +244,8 @@ def lift_arb(value: int | float | Fraction) -> Number:
 class Choice:
     """A distribution on 0, 1, 2…: the probability of i is proportional to exp(−costs[i]).
 
-    >>> from slowscale.sampling.bits import SECRET
-    >>> Choice([Fraction(10**9), Fraction(0), Fraction(10**9)]).draw(SECRET)
+    >>> from slowscale.sampling.bits import Bits
+    >>> Choice([Fraction(10**9), Fraction(0), Fraction(10**9)]).draw(Bits.of(None))
     1
     """
 
@@ -284,9 +254,9 @@ class Choice:
         self._costs = [cost - least for cost in costs]
         self._ends: dict[int, list[Number]] = {}  # the cumulative sums of the weights, by the number of bits
 
-    def draw(self, source: BitSource) -> int:
-        """Return one draw, by as many bits as it needs."""
-        stream = Stream(int(source.words(1)[0]), source)
+    def draw(self, bits: Bits, row: int = 0) -> int:
+        """Return one draw, by as many bits of a row as it needs."""
+        stream = Stream(int(bits.words(np.array([row]), 0, 1)[0, 0]), bits, row, 0, 0)
         return _decide_with_enough_bits(lambda bits: self._place(stream, bits))
 
     def _place(self, stream: Stream, bits: int) -> int | None:

@@ -7,8 +7,8 @@ import numpy as np
 import slowscale as ss
 from slowscale.core.numbers import format_number
 from slowscale.noise import ExponentialPolylogNoise
+from slowscale.sampling import KnownBits
 from slowscale.study.claims import GAUSS, LOG, POLYLOG, POWER, ROOT, Finding, Subjects, claim, judged
-from slowscale.study.experiments import SeededBits
 from slowscale.study.printed_tables import SUMMARY
 from slowscale.study.tables import tail_weights
 
@@ -133,7 +133,7 @@ def _(subjects: Subjects) -> Finding:
     for name in (ROOT, LOG):
         m = subject.mechanisms[name]
         q = float(np.median(subject.attribute.sums))
-        published = np.asarray(m.release(np.full(200_000, q), bits=SeededBits("plug-in")).floats)
+        published = np.asarray(m.release(np.full(200_000, q), bits=KnownBits("plug-in")).floats)
         ratio = float(np.mean(m.variance(np.maximum(published, 0))) / m.variance(q))
         near.append(abs(ratio - 1) < 0.1)
         words.append(f"{name} {ratio:.3g}")

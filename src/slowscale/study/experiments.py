@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import brentq
 
 import slowscale as ss
@@ -31,6 +30,7 @@ from slowscale.core.files import write_files
 from slowscale.core.numbers import format_number, power_in_words
 from slowscale.core.parameters import Array
 from slowscale.mechanisms.exact_sums import Exact
+from slowscale.sampling import KnownBits
 from slowscale.study.attributes import Attribute, Integers, experiment_mechanisms
 from slowscale.study.values import BAND, band_loss
 
@@ -40,20 +40,6 @@ BINS = (HIGHEST - LOWEST) * BINS_PER_DECADE
 DRAWS_AT_A_TIME = 1 << 20
 UNITS_PER_ERROR = 10_000  # a typical error of the smallest cell has so many units of the grid
 PERCENTILES = (5, 25, 50, 75, 95)
-
-
-class SeededBits:
-    """Reproducible random bits, for simulated data only: releases that use them are not private."""
-
-    private = False
-
-    def __init__(self, seed: str) -> None:
-        digest = hashlib.sha256(seed.encode()).digest()
-        self._generator = np.random.PCG64(int.from_bytes(digest))
-
-    def words(self, count: int) -> npt.NDArray[np.uint64]:
-        """Return `count` words of 64 bits."""
-        return self._generator.random_raw(count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +97,7 @@ class Experiment:
 
     def run(self) -> Integers:
         """Return the counts of errors: one row per group, one column per bin."""
-        bits = SeededBits(self.seed)
+        bits = KnownBits(self.seed)
         count = np.zeros((int(self.groups.max()) + 1) * BINS, np.int64)
         protected = self.sums if self.protected is None else self.protected
         units = np.rint(protected / float(self.unit)).astype(np.int64)

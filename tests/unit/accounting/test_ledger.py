@@ -52,7 +52,7 @@ class Forbidden:
 
     private = True
 
-    def words(self, count):
+    def key(self):
         raise AssertionError("noise was drawn")
 
 

@@ -343,7 +343,7 @@ def test_a_failure_after_the_scan_costs_nothing_and_a_crash_while_drawing_is_cha
     class Broken:
         private = False
 
-        def words(self, count):
+        def key(self):
             raise RuntimeError("no bits")
 
     session = ss.Session(TABLE, tmp_path / "l.ledger", {"*": ss.Gaussian(sigma=1).policy}, bits=Broken())

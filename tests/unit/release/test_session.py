@@ -46,7 +46,7 @@ class Forbidden:
 
     private = True
 
-    def words(self, count):
+    def key(self):
         raise AssertionError("noise was drawn")
 
 
@@ -403,15 +403,15 @@ def test_warnings_point_to_the_line_of_the_user(session):
         assert str(caught[0].message).startswith("column 'weight': unit 100 is coarser than the noise")
 
 
-def test_bits_need_words_and_a_word_on_secrecy():
-    class OnlyWords:
-        def words(self, count):
-            return np.zeros(count, np.uint64)
+def test_bits_need_keys_and_a_word_on_secrecy():
+    class OnlyKeys:
+        def key(self):
+            return bytes(32)
 
     class OnlyPrivate:
         private = True
 
-    for bits in (OnlyWords(), OnlyPrivate()):
+    for bits in (OnlyKeys(), OnlyPrivate()):
         with refused(ss.ParameterTypeError, "bits", code="type"):
             ss.Session(RECORDS, bits=bits)
 

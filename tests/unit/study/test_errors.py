@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import slowscale as ss
-from slowscale.study.experiments import BINS, BINS_PER_DECADE, Experiment, SeededBits, Store, bin_of, percentiles
+from slowscale.study.experiments import BINS, BINS_PER_DECADE, Experiment, Store, bin_of, percentiles
 
 SUMS = np.array([50.0, 1000.0, 20_000.0])
 GROUPS = np.array([0, 1, 1])
@@ -98,9 +98,3 @@ def test_sums_beyond_what_floats_count_have_a_coarser_grid(size):
     expected = [typical[0], float(np.median(typical[1:]))]
     assert percentiles(one.run(), (50,))[0, 0] == pytest.approx(expected[0], rel=0.5)
     assert float(sums.max()) / float(one.unit) <= 2**52
-
-
-def test_seeded_bits_are_marked_as_not_private():
-    assert SeededBits("x").private is False
-    assert (SeededBits("x").words(5) == SeededBits("x").words(5)).all()
-    assert (SeededBits("x").words(5) != SeededBits("y").words(5)).any()
