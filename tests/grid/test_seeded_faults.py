@@ -72,7 +72,7 @@ def change_table(patch, change):
 
     def changed(self, name, numbers, whole):
         found = released(self, name, numbers, whole)
-        return found if self.keys is None else replace(found, table=change(found.table, rows[-1]))
+        return found if self.keys is None else replace(found, numbers=change(found.table, rows[-1]))
 
     patch.setattr(BoundSums, "draw", drawn)
     patch.setattr(BoundSums, "released", changed)

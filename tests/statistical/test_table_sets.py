@@ -34,7 +34,7 @@ def released():
         "state": pa.array(np.array(STATES)[state]),
         "industry": pa.array(np.array(INDUSTRIES)[industry]),
     }
-    keys = ss.Keys(pa.table(labels))
+    keys = ss.Keys.from_frame(pa.table(labels))
     values = {name: pa.array(true[state, industry]) for name in MECHANISMS}
     by_industry = ss.Keys.cross({"release": list(range(RELEASES)), "industry": list(INDUSTRIES)})
     tables = ss.Request(

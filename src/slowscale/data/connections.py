@@ -10,6 +10,8 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib import util
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -26,16 +28,15 @@ def private_duckdb(files: Sequence[str] = (), database: str | None = None) -> An
     """Return a new DuckDB in memory, as an Ibis connection.
 
     It can read only the given files and a DuckDB file, which it attaches read-only under the name `data`; so a view in
-    that file cannot read others. Data that does not fit in memory is written to a folder that only this user can access
-    and that is removed with the connection. It is encrypted if DuckDB's extension httpfs, which contains the cipher, is
-    installed.
+    that file cannot read others. Data that does not fit in memory is written, encrypted, to a folder that only this
+    user can access and that is removed with the connection. Without DuckDB's extension httpfs, which contains the
+    cipher, nothing is written, and a query that needs more memory fails (`engine_errors`).
     """
     folder = tempfile.mkdtemp(prefix="slowscale-")  # mode 0700
     connection = ibis.duckdb.connect(temp_directory=folder, **SETTINGS)
     weakref.finalize(connection, _remove, folder, os.getpid())
-    with suppress(duckdb.Error):
-        connection.con.execute("LOAD httpfs")
-        connection.con.execute("SET temp_file_encryption = true")
+    connection.may_spill = _load_cipher(connection.con)
+    connection.con.execute("SET temp_file_encryption = true" if connection.may_spill else "SET temp_directory = ''")
     with suppress(duckdb.Error):  # refused in a notebook without ipywidgets
         connection.con.execute(
             "SET enable_progress_bar = false"
@@ -50,6 +51,18 @@ def private_duckdb(files: Sequence[str] = (), database: str | None = None) -> An
     connection.folder = folder
     connection.is_private = True
     return connection
+
+
+def _load_cipher(connection: Any) -> bool:
+    """Load DuckDB's extension httpfs, as DuckDB or pip installed it for this version; return whether there is one."""
+    packaged = Path("extensions", f"v{duckdb.__version__}", "httpfs.duckdb_extension")
+    found = util.find_spec("duckdb_extension_httpfs")
+    places = [Path(place) / packaged for place in (found.submodule_search_locations or ()) if found] if found else []
+    for extension in ["httpfs", *(literal(str(place)) for place in places if place.exists())]:
+        with suppress(duckdb.Error):
+            connection.execute(f"LOAD {extension}")
+            return True
+    return False
 
 
 def _remove(folder: str, pid: int) -> None:

@@ -221,7 +221,7 @@ class DuckDB(Engine):
     def run(self, backend: Any, query: ir.Table) -> pa.Table:
         """Run a query; DuckDB returns Arrow tables directly."""
         backend._run_pre_execute_hooks(query)
-        with nullcontext() if self.statistics_are_safe(backend, query) else _without_statistics(backend):
+        with nullcontext() if self.statistics_are_safe(backend, query) else without_statistics(backend):
             return backend.con.sql(backend.compile(query)).to_arrow_table()
 
     def is_view(self, backend: Any, table: ops.DatabaseTable) -> bool:
@@ -307,7 +307,7 @@ class PrivateDuckDB(DuckDB):
 
 
 @contextmanager
-def _without_statistics(backend: Any) -> Iterator[None]:
+def without_statistics(backend: Any) -> Iterator[None]:
     """Prevent DuckDB from deciding comparisons by the statistics of a file.
 
     The statistics of a Parquet file ignore NaN, so other records could decide whether a record with NaN passes a

@@ -5,6 +5,7 @@ The keys must therefore be public. Taking them from the data must be requested e
 release states that it was done.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 from slowscale.core.arrays import first_rows, from_list, to_arrow
 from slowscale.core.errors import DataError, ParameterError, ParameterTypeError, Shown
 from slowscale.core.markup import html_table
+from slowscale.core.parameters import lazy
 from slowscale.core.typing import DataLike, HasTable, Label, PathLike, TableLike
 from slowscale.data import rowwise
 from slowscale.data.connections import engine_errors
@@ -52,7 +54,9 @@ def label_kind(dtype: Any) -> str | None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Keys:
-    """The public labels of a release: a small table of distinct rows, in the order of publication.
+    """The public labels of a release: distinct rows, in the order of publication.
+
+    Crossed keys are kept as their factors, so that a product of any size takes no memory until its table is asked for.
 
     >>> counties = Keys.cross({"county": ["01001", "01003"]})
     >>> keys = counties * Keys.cross({"naics3": [111, 112, 113]})
@@ -62,7 +66,7 @@ class Keys:
     Keys: 2 of county (text). The keys were given as public.
     """
 
-    table: pa.Table
+    factors: tuple[pa.Table, ...]
     assumption: str = GIVEN
 
     @property
@@ -71,21 +75,42 @@ class Keys:
         return self.assumption == TAKEN
 
     def __post_init__(self) -> None:
-        if not isinstance(self.table, pa.Table):
-            raise ParameterTypeError("Keys", allowed=MADE_BY, given=type(self.table))
+        if not isinstance(self.factors, tuple) or not all(isinstance(factor, pa.Table) for factor in self.factors):
+            raise ParameterTypeError("Keys", allowed=MADE_BY, given=type(self.factors))
         if self.assumption not in (GIVEN, TAKEN):
             raise ParameterError("Keys", allowed=MADE_BY, given=self.assumption)
-        if not self.table.num_columns:
+        if not self.columns:
             raise ParameterError("keys", "must have at least one column", code="empty", remedy="name the key columns")
-        if len(set(self.table.column_names)) < self.table.num_columns:
+        if len(set(self.columns)) < len(self.columns):
             raise ParameterError(
                 "keys",
                 "must have columns of different names",
                 code="duplicate",
-                given=Shown(", ".join(self.table.column_names)),
+                given=Shown(", ".join(self.columns)),
                 remedy="rename them",
             )
-        object.__setattr__(self, "table", _normalized(self.table))
+
+    @staticmethod
+    def _of(table: pa.Table, assumption: str = GIVEN) -> "Keys":
+        """Return the rows of a table as keys, once they are checked."""
+        keys = Keys((table,), assumption)
+        object.__setattr__(keys, "factors", (_normalized(table),))
+        return keys
+
+    @lazy
+    def table(self) -> pa.Table:
+        """All keys, as an Arrow table."""
+        return self.factors[0] if len(self.factors) == 1 else self.slice(0, len(self))
+
+    def slice(self, start: int, size: int) -> pa.Table:
+        """Return some of the keys in their order, as an Arrow table: no others are made."""
+        if len(self.factors) == 1:
+            return self.factors[0].slice(start, size)
+        rest, columns = np.arange(start, min(start + size, len(self))), dict[str, pa.Array]()
+        for factor in reversed(self.factors):  # the last one varies fastest
+            rest, places = np.divmod(rest, len(factor))
+            columns |= {name: factor[name].combine_chunks().take(to_arrow(places)) for name in factor.column_names}
+        return pa.table({name: columns[name] for name in self.columns})
 
     @staticmethod
     def from_frame(frame: TableLike | Mapping[str, Iterable[Label]]) -> "Keys":
@@ -97,7 +122,7 @@ class Keys:
                 raise ParameterError(
                     "keys", "must have columns of the same length", code="mismatch", given=Shown(lengths)
                 )
-            return Keys(pa.table(columns))
+            return Keys._of(pa.table(columns))
         read = as_arrow(frame, "keys")
         if read is None:
             raise ParameterTypeError(
@@ -112,7 +137,7 @@ class Keys:
                 code="label-type",
                 remedy="convert them",
             )
-        return Keys(read.table)
+        return Keys._of(read.table)
 
     @staticmethod
     def cross(*factors: "Mapping[str, Iterable[Label]] | Keys") -> "Keys":
@@ -124,7 +149,7 @@ class Keys:
                 [factor]
                 if isinstance(factor, Keys)
                 else [
-                    Keys(pa.table({_check_name(name): _label_array(name, values)}))
+                    Keys._of(pa.table({_check_name(name): _label_array(name, values)}))
                     for name, values in _check_mapping(factor).items()
                 ]
             )
@@ -171,7 +196,7 @@ class Keys:
         with engine_errors("keys", f"could not be read ({os.fspath(path)})"):
             found = fetch(source.table.select(*chosen))
         try:
-            return Keys(found)
+            return Keys._of(found)
         except ParameterError as error:
             if error.code == "duplicate":  # the file could be a copy of the data, so no label is shown
                 error = ParameterError("keys", error.problem, code=error.code, remedy=f"remove it from {path}")
@@ -233,20 +258,20 @@ class Keys:
         taken = pa.table(labels).drop_null().sort_by([(name, "ascending") for name in names])
         if not taken.num_rows:
             raise DataError("no-labels")
-        return Keys(taken, TAKEN)
+        return Keys._of(taken, TAKEN)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the key columns."""
-        return tuple(self.table.column_names)
+        return tuple(name for factor in self.factors for name in factor.column_names)
 
     @property
     def kinds(self) -> dict[str, str]:
         """The kind of the labels of each column: text, whole numbers, booleans or dates."""
-        return {field.name: label_kind(field.type) or "" for field in self.table.schema}
+        return {field.name: label_kind(field.type) or "" for factor in self.factors for field in factor.schema}
 
     def __len__(self) -> int:
-        return int(self.table.num_rows)
+        return math.prod(len(factor) for factor in self.factors)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return zip(*(column.to_pylist() for column in self.table.columns), strict=True)
@@ -261,7 +286,7 @@ class Keys:
         return f"Keys: {len(self)} of {names}. {self.assumption}"
 
     def _repr_html_(self) -> str:
-        rows = list(zip(*(column.to_pylist() for column in self.table.slice(0, KEYS_SHOWN).columns), strict=True))
+        rows = list(zip(*(column.to_pylist() for column in self.slice(0, KEYS_SHOWN).columns), strict=True))
         more = f"The first {KEYS_SHOWN} of {len(self):,} keys" if len(self) > KEYS_SHOWN else f"{len(self):,} keys"
         return html_table(more, self.columns, rows, self.assumption)
 
@@ -277,24 +302,22 @@ class Keys:
                 code="duplicate",
                 remedy="use project to remove them from one side",
             )
-        left = to_arrow(np.repeat(np.arange(len(self)), len(other)))
-        right = to_arrow(np.tile(np.arange(len(other)), len(self)))
-        columns = {name: self.table[name].take(left) for name in self.columns}
-        columns |= {name: other.table[name].take(right) for name in other.columns}
-        return Keys(pa.table(columns), _combined_assumption(self, other))
+        return Keys((*self.factors, *other.factors), _combined_assumption(self, other))
 
     def __or__(self, other: "Keys") -> "Keys":
         """Return the keys that are in either of the two, those of the first one first."""
         if not isinstance(other, Keys):
             return NotImplemented
-        return Keys(_distinct(pa.concat_tables([self.table, self._aligned(other)])), _combined_assumption(self, other))
+        return Keys._of(
+            _distinct(pa.concat_tables([self.table, self._aligned(other)])), _combined_assumption(self, other)
+        )
 
     def __sub__(self, other: "Keys") -> "Keys":
         """Return the keys that are not among the other keys."""
         if not isinstance(other, Keys):
             return NotImplemented
         gone = set(zip(*(column.to_pylist() for column in self._aligned(other).columns), strict=True))
-        return Keys(self.table.filter(pa.array(key not in gone for key in self)), _combined_assumption(self, other))
+        return Keys._of(self.table.filter(pa.array(key not in gone for key in self)), _combined_assumption(self, other))
 
     def filter(self, condition: Callable[..., Any] | None = None, /, **equal: Label | Iterable[Label]) -> "Keys":
         """Return the keys that meet a condition.
@@ -322,13 +345,15 @@ class Keys:
                 raise ParameterTypeError(
                     "condition", f"must be a function of {names}, but raised an error: {error}", code="callback"
                 ) from error
-        return Keys(self.table.filter(kept), self.assumption)
+        return Keys._of(self.table.filter(kept), self.assumption)
 
     def project(self, *columns: str) -> "Keys":
         """Return the distinct values of some of the columns, in the order of their first occurrence."""
         names = columns[0] if len(columns) == 1 and not isinstance(columns[0], str) else columns
-        chosen = self.table.select(_check_columns(self.columns, names, "columns"))
-        return Keys(_distinct(chosen), self.assumption)
+        chosen = _check_columns(self.columns, names, "columns")
+        parts = [factor.select([name for name in chosen if name in factor.column_names]) for factor in self.factors]
+        found = Keys(tuple(_distinct(part) for part in parts if part.num_columns), self.assumption)
+        return found if found.columns == tuple(chosen) else Keys._of(found.table.select(chosen), self.assumption)
 
     def _aligned(self, other: "Keys") -> pa.Table:
         """Return the table of the other keys, with its columns in the order of these keys."""

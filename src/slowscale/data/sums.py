@@ -28,7 +28,7 @@ from fractions import Fraction
 from functools import reduce
 from itertools import accumulate
 from operator import add, and_, mul
-from typing import Any
+from typing import Any, TypeVar
 
 import ibis
 import ibis.expr.datatypes as dt
@@ -48,6 +48,7 @@ from slowscale.data.keys import Keys, label_kind
 
 Integers = Any  # an array of int64, or of Python integers if some do not fit
 Run = Callable[[ir.Table], pa.Table]
+Result = TypeVar("Result")
 # Whether a record has at least a size; None if no number of the column's type has it.
 Test = Callable[[Fraction], ir.Value | None]
 # The grain of a float is 2⁻³⁰·U, and its absolute value must be below 2⁵⁵·U. Truncation then changes the sum of a
@@ -305,62 +306,148 @@ def exact_sums(
     """
     if keys is not None:
         check_labels(table, keys)
-    null_if_uncountable = not engine_of(table).strict_casts
-    try:
-        return _exact_sums(table, columns, keys, run, protect, most_records, null_if_uncountable)
-    except EngineError:
-        # Some float needs more than 64 bits or cannot be counted, perhaps in a record that has none of the keys.
-        if null_if_uncountable or not any(table[column.name].type().is_floating() for column in columns):
-            raise
-        return _exact_sums(table, columns, keys, run, protect, most_records, null_if_uncountable=True)
+
+    def read(query: SumsQuery) -> ExactSums:
+        found, at = _among_keys(*_run_by_key(query.query, keys, run, "could not sum the table"))
+        query.check(lambda failed: failed(found), run)
+        return query.collected(found, at, len(keys) if keys is not None else 1)
+
+    return with_uncountable_floats(table, columns, keys, read, protect, most_records)
 
 
-def _exact_sums(
+def with_uncountable_floats(
     table: ir.Table,
     columns: Sequence[Column],
     keys: Keys | None,
-    run: Run,
-    protect: str | None,
-    most_records: Fraction | None,
-    null_if_uncountable: bool,
-) -> ExactSums:
-    kinds = keys.kinds if keys is not None else {}
-    table = table.filter([table[name].notnull() for name in kinds]) if kinds else table  # with all labels
-    numbers = [counted(table, column, null_if_uncountable) for column in columns]
-    measures = {"rows": table.count()}
-    if protect is not None:
-        measures["owned"] = table[protect].count()
-    for i, number in enumerate(numbers):
-        measures[f"valid{i}"] = number.valid.count()
-        for j, (limb, _) in enumerate(number.limbs):
-            measures[f"sum{i}_{j}"] = sum_of_limb(engine_of(table), limb)
-    if protect is not None and (most_records is not None or any(column.largest is not None for column in columns)):
-        query = _by_entity(table, kinds, measures, protect, dict(zip(columns, numbers, strict=True)), most_records)
-    else:
-        for i, (column, number) in enumerate(zip(columns, numbers, strict=True)):
-            measures |= _larger(f"larger{i}", column, number, _size_test(table[column.name].type(), number))
-        query = grouped(table, kinds, measures)
-    found, at = _among_keys(*_run_by_key(query, keys, run, "could not sum the table"))
-    size = len(keys) if keys is not None else 1
-    rows = accumulated(as_integers(found["rows"]), at, size)
-    if protect is not None and (accumulated(as_integers(found["owned"]), at, size) != rows).any():
-        raise DataError("no-entity", column=Name(protect))
-    sums = {}
-    for i, (column, number) in enumerate(zip(columns, numbers, strict=True)):
-        if (accumulated(as_integers(found[f"valid{i}"]), at, size) != rows).any():
-            raise explain_uncountable(table, column, keys, run)
-        for j in range(len(number.limbs)):
-            if found[f"sum{i}_{j}"].null_count and rows.any() and not column.text:
-                raise DataError("precision", column=Name(column.name))
-        limbs = [(found[f"sum{i}_{j}"], weight) for j, (_, weight) in enumerate(number.limbs)]
-        sums[column.name] = _join_limbs(limbs, at, size, number)
-    # Every record can be counted, so that every one was compared.
-    for measure, name in {"larger": COUNT, **{f"larger{i}": one.name for i, one in enumerate(columns)}}.items():
-        if measure in found.column_names and as_integers(found[measure]).any():
-            what = "values" if protect is None else "totals" if measure != "larger" else "numbers of records"
-            whose = "" if protect is None else f" of one {protect} in a cell"
-            raise DataError("above-largest", column=Name(name), what=Name(what + whose))
-    return ExactSums(rows, sums)
+    read: "Callable[[SumsQuery], Result]",
+    protect: str | None = None,
+    most_records: Fraction | None = None,
+) -> "Result":
+    """Return what `read` makes of the query that sums columns: in the fast form first, if the engine has one.
+
+    In the fast form the query fails if some float needs more than 64 bits or cannot be counted, perhaps in a record
+    that has none of the keys. The second form makes it NULL.
+    """
+    null_if_uncountable = not engine_of(table).strict_casts
+    try:
+        return read(SumsQuery.of(table, columns, keys, protect, most_records, null_if_uncountable))
+    except EngineError:
+        if null_if_uncountable or not any(table[column.name].type().is_floating() for column in columns):
+            raise
+        return read(SumsQuery.of(table, columns, keys, protect, most_records, null_if_uncountable=True))
+
+
+@dataclass(frozen=True)
+class SumsQuery:
+    """The query that sums columns by key, the checks of its groups, and how the sums are made from them.
+
+    The groups have the labels by0, by1…, the number of records `rows`, and for each column the number of records that
+    can be counted `valid0`… and the sums of its limbs `sum0_0`…. Groups that are no keys are to be left out before.
+
+    Attributes
+    ----------
+    table, columns, keys, protect
+        The records, the columns to sum, the public keys, and the column that identifies the entity of a record.
+    numbers
+        How each column is counted.
+    query
+        The query.
+    """
+
+    table: ir.Table
+    columns: Sequence[Column]
+    keys: Keys | None
+    protect: str | None
+    numbers: Sequence[Counted]
+    query: ir.Table
+
+    @staticmethod
+    def of(
+        table: ir.Table,
+        columns: Sequence[Column],
+        keys: Keys | None,
+        protect: str | None,
+        most_records: Fraction | None,
+        null_if_uncountable: bool,
+    ) -> "SumsQuery":
+        """Return the query that sums columns by key in one scan of the table."""
+        whole, kinds = table, keys.kinds if keys is not None else {}
+        table = table.filter([table[name].notnull() for name in kinds]) if kinds else table  # with all labels
+        numbers = [counted(table, column, null_if_uncountable) for column in columns]
+        measures = {"rows": table.count()}
+        if protect is not None:
+            measures["owned"] = table[protect].count()
+        for i, number in enumerate(numbers):
+            measures[f"valid{i}"] = number.valid.count()
+            for j, (limb, _) in enumerate(number.limbs):
+                measures[f"sum{i}_{j}"] = sum_of_limb(engine_of(table), limb)
+        if protect is not None and (most_records is not None or any(column.largest is not None for column in columns)):
+            query = _by_entity(table, kinds, measures, protect, dict(zip(columns, numbers, strict=True)), most_records)
+        else:
+            for i, (column, number) in enumerate(zip(columns, numbers, strict=True)):
+                measures |= _larger(f"larger{i}", column, number, _size_test(table[column.name].type(), number))
+            query = grouped(table, kinds, measures)
+        return SumsQuery(whole, columns, keys, protect, numbers, query)
+
+    def check(self, fails: "Callable[[Failed], bool]", run: Run) -> None:
+        """Raise unless all records of the groups can be summed.
+
+        Parameters
+        ----------
+        fails
+            Tells whether a test, of which there is one for each kind of failure, holds for any group.
+        run
+            The function that runs a query, to explain why records cannot be counted.
+        """
+        if self.protect is not None and fails(Failed("owned", differs=True)):
+            raise DataError("no-entity", column=Name(self.protect))
+        for i, (column, number) in enumerate(zip(self.columns, self.numbers, strict=True)):
+            if fails(Failed(f"valid{i}", differs=True)):
+                raise explain_uncountable(self.table, column, self.keys, run)
+            for j in range(0 if column.text else len(number.limbs)):
+                if fails(Failed(f"sum{i}_{j}", missing=True)):
+                    raise DataError("precision", column=Name(column.name))
+        # Every record can be counted, so that every one was compared.
+        for measure, name in {
+            "larger": COUNT,
+            **{f"larger{i}": one.name for i, one in enumerate(self.columns)},
+        }.items():
+            if measure in self.query.columns and fails(Failed(measure)):
+                what = "values" if self.protect is None else "totals" if measure != "larger" else "numbers of records"
+                whose = "" if self.protect is None else f" of one {self.protect} in a cell"
+                raise DataError("above-largest", column=Name(name), what=Name(what + whose))
+
+    def collected(self, found: pa.Table, at: Integers, size: int) -> ExactSums:
+        """Return the exact sums of some keys from their groups, which have passed the checks; `at` has their places."""
+        sums = {}
+        for i, (column, number) in enumerate(zip(self.columns, self.numbers, strict=True)):
+            limbs = [(found[f"sum{i}_{j}"], weight) for j, (_, weight) in enumerate(number.limbs)]
+            sums[column.name] = _join_limbs(limbs, at, size, number)
+        return ExactSums(accumulated(as_integers(found["rows"]), at, size), sums)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A test of a group: whether a measure is not the number of its records, or is missing, or is not 0."""
+
+    measure: str
+    differs: bool = False
+    missing: bool = False
+
+    def __call__(self, found: pa.Table) -> bool:
+        """Return whether the test holds for any of these groups."""
+        column, rows = found[self.measure], as_integers(found["rows"])
+        if self.missing:
+            return bool(column.null_count and rows.any())
+        numbers = as_integers(column)
+        return bool((numbers != rows).any() if self.differs else numbers.any())
+
+    @property
+    def sql(self) -> str:
+        """The same test as a condition of DuckDB."""
+        if self.missing:
+            return f"{self.measure} IS NULL AND rows > 0"
+        return f"coalesce({self.measure}, 0) <> {'rows' if self.differs else '0'}"
 
 
 def _by_entity(

@@ -7,7 +7,7 @@ drawn tables and derives the roll-ups.
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -26,6 +26,7 @@ from slowscale.core.data_errors import Name
 from slowscale.core.errors import DataError, ParameterError, located, similar
 from slowscale.core.parameters import lazy
 from slowscale.data import engines, rowwise
+from slowscale.data.cells import SUMMING, StoredCells, stored_cells
 from slowscale.data.conversion import Source, listed_columns
 from slowscale.data.keys import Keys
 from slowscale.data.losses import TableOfSet
@@ -43,7 +44,7 @@ from slowscale.data.sums import (
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import CLOSED
 from slowscale.mechanisms.exact_sums import Exact
-from slowscale.release.buckets import ReleaseKey, TableBits
+from slowscale.release.buckets import BUCKET, ReleaseKey, TableBits
 from slowscale.release.columns import record_policy, requested_policy, single_column
 from slowscale.release.facts import (
     NO_MEAN,
@@ -56,6 +57,7 @@ from slowscale.release.facts import (
     TableFacts,
 )
 from slowscale.release.numbers import published_columns
+from slowscale.release.parts import PART, Parts, Target
 from slowscale.release.quantiles import Ranks, ReleasedQuantiles
 from slowscale.release.release import Release
 from slowscale.release.request import Quantiles, Request, Sums
@@ -138,6 +140,11 @@ class BoundSums:
     def keys(self) -> Keys | None:
         """The public keys, or None for totals."""
         return self.sums.keys
+
+    @property
+    def labels(self) -> pa.Table | None:
+        """The labels of all cells, or None for totals."""
+        return None if self.keys is None else self.keys.table
 
     @property
     def mechanisms(self) -> Mapping[str, Mechanism]:
@@ -260,9 +267,21 @@ class BoundSums:
 
     def read(self) -> ExactSums:
         """Return the exact sums by key. CONFIDENTIAL."""
-        columns = list(self.columns.values())
-        run = partial(engines.run, label="Summing the records")
+        columns, run = list(self.columns.values()), partial(engines.run, label=SUMMING)
         return exact_sums(self.table, columns, self.keys, run, self.records.protect, self.most_records)
+
+    def store(self) -> StoredCells:
+        """Return the exact sums by key, which are kept outside of Python. CONFIDENTIAL."""
+        columns = list(self.columns.values())
+        return stored_cells(self.table, columns, self.keys, self.records.protect, self.most_records)
+
+    def parts(self, name: str, cells: StoredCells, key: ReleaseKey, whole: Facts) -> Iterator[pa.Table]:
+        """Draw the published table part by part, from stored sums. Everything in the result is public."""
+        bits = TableBits.of(key, name, whole.tables[name], None)
+        for number, sums in enumerate(cells.batches(PART)):
+            labels = None if self.keys is None else self.keys.slice(number * PART, PART)
+            drawn = self.draw(sums, replace(bits, labels=labels, first=number * PART // BUCKET))
+            yield self._described(name, _labelled(labels, drawn), whole).table
 
     def draw(self, sums: ExactSums, bits: TableBits | BitSource) -> pa.Table:
         """Add noise to the exact sums of some cells, and return their numbers. Everything in the result is public."""
@@ -281,7 +300,7 @@ class BoundSums:
 
     def released(self, name: str, numbers: pa.Table, whole: Facts) -> ReleasedSums:
         """Return the published table with the drawn numbers of all cells."""
-        return self._described(name, self._with_labels(numbers), whole)
+        return self._described(name, _labelled(self.labels, numbers), whole)
 
     def _described(self, name: str, table: pa.Table, whole: Facts) -> ReleasedSums:
         drawn = ReleasedSums(name, table, whole, self.policy, self.pure_policy, dict(self.mechanisms))
@@ -289,12 +308,8 @@ class BoundSums:
             drawn = drawn.ratio(column, "count", f"{column}_mean", self.level, self.sums.means or "")
         return drawn
 
-    def _with_labels(self, numbers: pa.Table) -> pa.Table:
-        labels = {} if self.keys is None else {name: self.keys.table[name] for name in self.keys.columns}
-        return pa.table(labels | {name: numbers[name] for name in numbers.column_names})
-
-    def outline(self, name: str, whole: Facts) -> ReleasedSums:
-        """Return a table of the right form for all keys: each row has numbers that are drawn from a zero.
+    def outline(self, name: str, whole: Facts, complete: bool) -> ReleasedSums:
+        """Return a table of the right form, with numbers that are drawn from a zero: for all keys if it is `complete`.
 
         If a draw or a loss cannot be computed, it fails here, before anything is charged. Tables of tight policies are
         computed now, if they are not known yet.
@@ -304,9 +319,10 @@ class BoundSums:
         zero = np.zeros(1, np.int64)
         sums = ExactSums(zero, {column: Sum(zero, Fraction(1)) for column in self.columns})
         one = self._described(name, self.draw(sums, KnownBits()), whole)
-        if self.keys is None:
+        if self.keys is None or not complete:
             return one
-        return replace(one, table=self._with_labels(one.table.take(to_arrow(np.zeros(len(self.keys), np.int64)))))
+        rows = one.table.take(to_arrow(np.zeros(len(self.keys), np.int64)))
+        return replace(one, numbers=_labelled(self.labels, rows))
 
 
 @dataclass(frozen=True)
@@ -387,7 +403,7 @@ class BoundQuantiles:
         run = partial(engines.run, label="Ranking the records")
         return records_below(self.table, self.column, self.ranks.table.sizes, run, self.records.protect)
 
-    keys = None
+    labels = None
 
     def draw(self, read: tuple[list[int], int], bits: TableBits | BitSource) -> pa.Table:
         """Draw the quantiles from the ranks. Everything in the result is public."""
@@ -400,12 +416,18 @@ class BoundQuantiles:
         """Return the published table with the drawn quantiles."""
         return ReleasedQuantiles(name, numbers, whole, self.policy, self.pure_policy)
 
-    def outline(self, name: str, whole: Facts) -> ReleasedQuantiles:
+    def outline(self, name: str, whole: Facts, complete: bool) -> ReleasedQuantiles:
         """Return quantiles of no records, which shows that quantiles can be drawn."""
         return self.released(name, self.draw(([0] * len(self.ranks.table.sizes), 0), KnownBits()), whole)
 
 
 BoundTable = BoundSums | BoundQuantiles
+
+
+def _labelled(labels: pa.Table | None, numbers: pa.Table) -> pa.Table:
+    """Return numbers with the labels of their rows."""
+    tables = [numbers] if labels is None else [labels, numbers]
+    return pa.table({name: table[name] for table in tables for name in table.column_names})
 
 
 def _exact_largest(largest: Mapping[str, Value] | None, column: str) -> Fraction | None:
@@ -491,7 +513,8 @@ class BoundRequest:
         The public facts of the release, without its ledger entry.
     outlines
         All tables as they would be released, with numbers that are drawn from zeros: they show that all of them can be
-        released, how many rows they have, and how many cells each row of a roll-up is the sum of.
+        released, and how many cells each row of a roll-up is the sum of. A table of which there is no roll-up has one
+        row.
     """
 
     request: Request
@@ -554,16 +577,22 @@ class BoundRequest:
             uses=self.facts.uses,
         )
 
-    def read(self) -> dict[str, Any]:
-        """Return the exact sums or ranks of every drawn table, by one scan each. CONFIDENTIAL."""
+    def read(self, stored: bool = False) -> dict[str, Any]:
+        """Return the exact sums or ranks of every drawn table, by one scan each. CONFIDENTIAL.
+
+        If they are `stored`, the sums are kept outside of Python, and can be read batch by batch.
+        """
         for table in self.tables.values():
             check_readable(table.used, self.records, table.expressions.derived, table.expressions.where)
-        return {name: table.read() for name, table in self.tables.items()}
+        return {
+            name: table.store() if stored and isinstance(table, BoundSums) else table.read()
+            for name, table in self.tables.items()
+        }
 
     def draw(self, read: Mapping[str, Any], key: ReleaseKey) -> dict[str, pa.Table]:
         """Draw the noise of all drawn tables, and return their numbers. Everything in the result is public."""
         return {
-            name: table.draw(read[name], TableBits.of(key, name, self.facts.tables[name], table.keys))
+            name: table.draw(read[name], TableBits.of(key, name, self.facts.tables[name], table.labels))
             for name, table in self.tables.items()
         }
 
@@ -572,6 +601,28 @@ class BoundRequest:
         facts = self.facts.with_(ledger=head)
         drawn = {name: table.released(name, numbers[name], facts) for name, table in self.tables.items()}
         return Release.of(_with_rollups(self.request, drawn), facts, self.policy, self.pure_policy)
+
+    def written(self, read: Mapping[str, Any], key: ReleaseKey, head: LedgerHead | None, target: Target) -> Release:
+        """Draw all tables part by part, write them to a folder, and return the release that is there."""
+        facts: Facts = self.facts.with_(ledger=head)
+        with target.hidden() as hidden:
+            drawn: dict[str, ReleasedTable] = {}
+            for name, table in self.tables.items():
+                if isinstance(table, BoundQuantiles):
+                    bits = TableBits.of(key, name, facts.tables[name], None)
+                    drawn[name] = table.released(name, table.draw(read[name], bits), facts)
+                else:
+                    rows, parts = facts.tables[name].rows, table.parts(name, read[name], key, facts)
+                    numbers = target.write(hidden, facts.with_(table=name), rows, parts)
+                    losses = table.policy, table.pure_policy
+                    drawn[name] = ReleasedSums(name, numbers, facts, *losses, dict(table.mechanisms))
+            made = Release.of(_with_rollups(self.request, drawn), facts, self.policy, self.pure_policy)
+            for one in made.tables.values():
+                if not isinstance(one.numbers, Parts):
+                    parts = (one.table.slice(start, PART) for start in range(0, len(one), PART))
+                    target.write(hidden, one.file_facts, len(one), parts)
+        tables = {name: replace(one, numbers=Parts.of(target.folder / name)) for name, one in made.tables.items()}
+        return replace(made, tables=tables)
 
 
 def bind(
@@ -635,7 +686,8 @@ def bind(
         facts = facts.with_(
             tables={name: one.with_(policy=None, pure_policy=None) for name, one in facts.tables.items()}
         )
-    outlines = {name: table.outline(name, facts) for name, table in tables.items()}
+    added = {request.source(name) for name in request.rollups}
+    outlines = {name: table.outline(name, facts, name in added) for name, table in tables.items()}
     whole = _with_rollups(request, outlines)
     facts = facts.with_(tables={name: table.facts for name, table in whole.items()})
     json.dumps(facts.to_dict())  # facts that cannot be written must fail before anything is charged

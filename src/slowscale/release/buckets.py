@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 
 from slowscale.core.arrays import to_numpy
-from slowscale.data.keys import Keys
 from slowscale.mechanisms.exact_sums import Exact
 from slowscale.release.facts import TableFacts
 from slowscale.sampling import Bits, BitSource
@@ -73,9 +72,10 @@ class TableBits:
     first: int = 0
 
     @staticmethod
-    def of(key: ReleaseKey, name: str, facts: TableFacts, keys: Keys | None) -> "TableBits":
-        """Return the bits of a whole table."""
-        shared = {"keys": None if keys is None else keys.kinds, "where": facts.where, "derived": facts.derived}
+    def of(key: ReleaseKey, name: str, facts: TableFacts, labels: pa.Table | None) -> "TableBits":
+        """Return the bits of the first cells of a table, which have these labels."""
+        keys = None if facts.keys is None else dict(facts.keys.columns)
+        shared = {"keys": keys, "where": facts.where, "derived": facts.derived}
         decided = {
             column: json.dumps(
                 {
@@ -92,7 +92,7 @@ class TableBits:
             ).encode()
             for column, one in facts.columns.items()
         }
-        return TableBits(key, name, None if keys is None else keys.table, decided)
+        return TableBits(key, name, labels, decided)
 
     def column(self, name: str, sums: Exact) -> Bits:
         """Return the bits of a column with these exact sums."""

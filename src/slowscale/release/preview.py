@@ -380,7 +380,7 @@ def _table_preview(bound: BoundRequest, name: str) -> TablePreview:
         None if rollup is None else rollup.of,
         source,
         request.by(name),
-        len(bound.outlines[name]),
+        bound.facts.tables[name].rows,
         cells,
         drawn.policy,
         columns,

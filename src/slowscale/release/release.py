@@ -39,6 +39,7 @@ from slowscale.release.facts import (
     read_parquet,
 )
 from slowscale.release.numbers import RATIO_SUFFIXES
+from slowscale.release.parts import Parts
 from slowscale.release.quantiles import ReleasedQuantiles
 from slowscale.release.table import NOT_PRIVATE, ReleasedSums, ReleasedTable, released_by
 
@@ -469,6 +470,21 @@ def read_release(path: str | os.PathLike[str]) -> Release:
     if not place.is_dir():
         table = _read_table(place)
         tables, whole = {table.name: table}, table.whole
+    elif parts := {sub.name: found for sub in sorted(place.iterdir()) if (found := Parts.of(sub)).paths}:
+        tables = {}
+        for name, found in parts.items():
+            one = _read_table(found.paths[0])
+            found.check(one.file_facts)
+            tables[name] = replace(one, numbers=found)
+        whole = next(iter(tables.values())).whole
+        if set(tables) != set(whole.tables) or any(table.whole.id != whole.id for table in tables.values()):
+            raise EngineError(
+                place,
+                "does not have all tables of one release",
+                code="mismatch",
+                remedy="use the folder as it was released",
+            )
+        tables = {name: tables[name] for name in whole.tables}
     else:
         # Files for readers, which a data package describes, may lie there as well: they have no facts beside them.
         packaged = any(place.glob("*.datapackage.json"))

@@ -117,7 +117,7 @@ def requested_table(table: ReleasedSums | ReleasedQuantiles) -> Sums | Quantiles
     )
     return Sums(
         {name: table.mechanisms[name] for name in sums},
-        None if facts.keys is None else Keys(table.table.select(list(facts.by))),
+        None if facts.keys is None else Keys._of(table.table.select(list(facts.by))),
         count=table.mechanisms[counts[0]] if counts else None,
         unit={name: column.grid for name, column in sums.items()},
         where=facts.where,

@@ -39,6 +39,7 @@ from slowscale.release.bound import BoundRequest, BoundSums, bind, check_readabl
 from slowscale.release.buckets import ReleaseKey
 from slowscale.release.dominance import USUAL_RULES, Dominance, OpenCells, check_dominance, open_cells
 from slowscale.release.facts import LedgerHead
+from slowscale.release.parts import Target
 from slowscale.release.quantiles import ReleasedQuantiles
 from slowscale.release.release import Release
 from slowscale.release.repeating import check_complete, check_repeated, not_repeatable, request_of
@@ -315,15 +316,43 @@ class Session:
         found: ReleasedQuantiles = self.release(Request({"quantiles": table}, level=level))["quantiles"]
         return found
 
-    def release(self, request: Request | Table | Mapping[str, Table]) -> Release:
+    def release(
+        self,
+        request: Request | Table | Mapping[str, Table],
+        to: str | os.PathLike[str] | None = None,
+        *,
+        formats: str | Sequence[str] = "parquet",
+        overwrite: bool = False,
+    ) -> Release:
         """Carry out a request: charge the ledger, then draw the noise and return the public result.
 
         A request is charged as a whole: all of its tables are released, or none.
-        """
-        return self._carry_out(self._bind(request))
 
-    def _carry_out(self, bound: BoundRequest) -> Release:
+        Parameters
+        ----------
+        request
+            What to release.
+        to
+            A folder to write the tables to, for a release of any size: sums are kept outside of Python, and noise is
+            drawn and written in parts of 262,144 cells. The tables of the returned release are read when they are asked
+            for. The noise of a cell does not depend on whether a folder is given.
+        formats
+            With a folder, the formats of its files: "parquet", "csv" or both.
+        overwrite
+            Whether to replace a release that is in the folder.
+        """
+        target = None if to is None else Target.of(to, formats, overwrite)
+        return self._carry_out(self._bind(request), target)
+
+    def _carry_out(self, bound: BoundRequest, target: Target | None = None) -> Release:
         """Carry out a bound request."""
+        if target is not None and bound.facts.policy is None:
+            raise ParameterError(
+                "to",
+                "cannot be given for a user function, which is not in files",
+                code="user-function",
+                remedy="register the mechanism (CONTRIBUTING.md)",
+            )
         for warning in bound.warnings:
             warnings.warn(warning, UnitWarning, stacklevel=_caller())
         if bound.rank_loss is not None:
@@ -333,12 +362,14 @@ class Session:
             with self._explained(bound):
                 self._accountant.check(bound.charge)
                 self._accountant.ready()  # records are read only if the charge can be written
-            read = bound.read()
+            read = bound.read(stored=target is not None)
             # Charged before noise is drawn: from here on, a crash wastes budget but leaks nothing.
             with self._explained(bound):
                 charged = self._accountant.charge(bound.charge)
-        numbers = bound.draw(read, ReleaseKey(self._bits or SECRET))
-        release = bound.released(numbers, None if charged is None else LedgerHead(**charged))
+        key, head = ReleaseKey(self._bits or SECRET), None if charged is None else LedgerHead(**charged)
+        if target is not None:
+            return bound.written(read, key, head, target)
+        release = bound.released(bound.draw(read, key), head)
         self._known[release.facts.id] = bound, read
         for name, table in bound.request.drawn.items():
             # The warning comes after the charge, so that a request for it is not free.

@@ -19,7 +19,7 @@ from slowscale.core.errors import ParameterError, UnitWarning
 from slowscale.core.files import write_files
 from slowscale.core.markup import html_table, html_text
 from slowscale.core.numbers import published
-from slowscale.core.parameters import Array, level_quantile
+from slowscale.core.parameters import Array, lazy, level_quantile
 from slowscale.mechanisms import REGISTRY, Mechanism, TransformationMechanism
 from slowscale.mechanisms.additive import AdditiveMechanism
 from slowscale.mechanisms.grid import ceilings, floors, shift
@@ -43,6 +43,7 @@ from slowscale.release.numbers import (
     number_column,
     whole_units,
 )
+from slowscale.release.parts import Parts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,8 +67,8 @@ class ReleasedTable:
     ----------
     name
         Its name in the release.
-    table
-        The numbers, as an Arrow table.
+    numbers
+        The numbers, as an Arrow table or in files.
     whole
         The public facts of its release.
     policy
@@ -77,13 +78,22 @@ class ReleasedTable:
     """
 
     name: str
-    table: pa.Table
+    numbers: pa.Table | Parts
     whole: Facts
     policy: RecordPolicy
     pure_policy: RecordPolicy | None
 
     def __len__(self) -> int:
-        return int(self.table.num_rows)
+        return int(self.numbers.num_rows)
+
+    @lazy
+    def table(self) -> pa.Table:
+        """The numbers, as an Arrow table. Numbers in files are read now."""
+        return self.numbers.read() if isinstance(self.numbers, Parts) else self.numbers
+
+    def head(self, rows: int = 10) -> pa.Table:
+        """Return the first rows, as an Arrow table; of numbers in files, no others are read."""
+        return self.numbers.head(rows) if isinstance(self.numbers, Parts) else self.numbers.slice(0, rows)
 
     @property
     def facts(self) -> TableFacts:
@@ -180,7 +190,7 @@ class ReleasedSums(ReleasedTable):
         shown: dict[str, Fraction | None] = {name: column.grid for name, column in self.facts.columns.items()}
         shown |= dict.fromkeys(self.facts.ratios)  # ratios have no grid
         rows = []
-        for values in self.table.slice(0, SHOWN_ROWS).to_pylist():
+        for values in self.head(SHOWN_ROWS).to_pylist():
             cells = [
                 f"{published(values[name], unit)} ({published(values[f'{name}_low'], unit, -1)} to "
                 f"{published(values[f'{name}_high'], unit, 1)})"
@@ -414,8 +424,9 @@ class ReleasedSums(ReleasedTable):
 
     def with_facts(self, facts: TableFacts, name: str | None = None, table: pa.Table | None = None) -> "ReleasedSums":
         """Return the table with other facts and, if given, under another name and with other numbers."""
-        name, table = self.name if name is None else name, self.table if table is None else table
-        return replace(self, name=name, table=table, whole=self.whole.with_(tables={**self.whole.tables, name: facts}))
+        name, numbers = self.name if name is None else name, self.numbers if table is None else table
+        whole = self.whole.with_(tables={**self.whole.tables, name: facts})
+        return replace(self, name=name, numbers=numbers, whole=whole)
 
     def rollup(
         self, by: str | Sequence[str] = (), *, hierarchy: "Hierarchy | Iterable[Hierarchy] | None" = None

@@ -88,7 +88,7 @@ def test_of_two_releases_to_one_path_none_is_lost(tmp_path):
     session = ss.Session(pa.table({"x": [0]}), bits=Recorded(1))
     made = session.sum({"x": ss.Gaussian(sigma=1)})
     releases = [
-        replace(made, tables={"table": replace(made["table"], table=pa.table({"x": [number]}))}) for number in (0, 1)
+        replace(made, tables={"table": replace(made["table"], numbers=pa.table({"x": [number]}))}) for number in (0, 1)
     ]
     for number in range(50):
         path = tmp_path / f"{number}.parquet"

@@ -203,8 +203,8 @@ def test_a_file_of_keys_with_labels_of_another_type_is_refused(tmp_path):
         (lambda: Keys.from_frame({"a": ["\ud800"]}), "type"),
         (lambda: Keys.from_frame(pd.DataFrame({"a": ["x", "\ud800"]}, dtype=object)), "label-type"),
         (lambda: Keys.from_frame(_with_a_missing_word()), "nulls"),
-        (lambda: Keys(pa.table([[1], [2]], ["a", "a"])), "duplicate"),
-        (lambda: Keys(pa.table({"a": [1]}), "words of mine"), "value"),
+        (lambda: Keys._of(pa.table([[1], [2]], ["a", "a"])), "duplicate"),
+        (lambda: Keys._of(pa.table({"a": [1]}), "words of mine"), "value"),
         (lambda: Keys.from_data(pd.DataFrame({"a": [1]}), None, declared_public=True), "type"),
         (
             lambda: Keys.from_data(pd.DataFrame({"a": [1]}), 5, declared_public=True),

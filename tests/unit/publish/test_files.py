@@ -230,7 +230,7 @@ def test_names_of_tables(release, tmp_path):
 
 def test_several_tables(release, publication, tmp_path):
     cells = release["table"]
-    tables = release_of(release, {"states": cells, "all": replace(cells, table=cells.table.slice(0, 2))})
+    tables = release_of(release, {"states": cells, "all": replace(cells, numbers=cells.table.slice(0, 2))})
     titled = replace(publication, tables={"all": "The first two"})
     (excel,) = publish(tables, tmp_path / "set.xlsx", titled, profile="basic")
     book = openpyxl.load_workbook(excel)

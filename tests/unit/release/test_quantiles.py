@@ -296,7 +296,7 @@ def test_the_result():
 
 def test_large_sizes_are_written_with_an_exponent():
     found = ss.Session(TABLE).quantiles("x", [0.25, 0.5, 0.75], loss=1, grid=[0.5, 1])
-    large = replace(found, table=found.table.set_column(2, "size", [[1e15, 1e16, 2.5e16]]))
+    large = replace(found, numbers=found.table.set_column(2, "size", [[1e15, 1e16, 2.5e16]]))
     assert large.rows == [("p25", "1,000,000,000,000,000"), ("p50", "1e+16"), ("p75", "2.5e+16")]
 
 

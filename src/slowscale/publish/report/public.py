@@ -399,7 +399,7 @@ class ReportedTable:
     def excerpt(self) -> list[Row]:
         """The first rows: the labels of keys, and the estimate, standard error and interval of each column."""
         rows: list[Row] = []
-        for values in self.release.table.slice(0, ROWS_SHOWN).to_pylist():
+        for values in self.release.head(ROWS_SHOWN).to_pylist():
             cells: list[str | Cell] = [self.labels.group(key, values[key]) for key in self.by]
             for name in self.estimates[:COLUMNS_SHOWN]:
                 column = self.facts.columns.get(name)

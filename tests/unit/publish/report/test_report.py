@@ -242,7 +242,7 @@ def test_other_records_the_same_report(release, tmp_path):
     other = released(records(8, 1_234), where="emp > 0", derive={"half": "emp / 2"})[0].ratio("pay", "emp")
     assert not other.table.equals(release.table)
     whole = other.facts.with_(id=release.facts.id, created=release.facts.created)
-    table = replace(other["table"], table=release.table, whole=whole)
+    table = replace(other["table"], numbers=release.table, whole=whole)
     swapped = replace(other, tables={"table": table}, facts=whole)
     pages = [made.report(tmp_path / f"{i}.html").read_bytes() for i, made in enumerate((release, swapped))]
     assert pages[0] == pages[1]

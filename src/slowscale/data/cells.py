@@ -1,0 +1,181 @@
+"""Exact sums of any number of cells, read batch by batch in the order of the keys. CONFIDENTIAL.
+
+The engine groups the records. The groups are joined with the keys, sorted and kept in a table of a private DuckDB,
+which writes to disk, encrypted, what does not fit in memory. All checks of the records are made there before anything
+is charged; the batches are read afterwards. Crossed keys are joined factor by factor, so that the keys that no record
+has take no space.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import ibis.expr.types as ir
+import numpy as np
+import pyarrow as pa
+
+from slowscale.core.arrays import to_arrow, to_numpy
+from slowscale.core.errors import EngineError
+from slowscale.data import engines
+from slowscale.data.connections import engine_errors, fresh_name, private_duckdb, query_progress
+from slowscale.data.engines import PRIVATE, engine_of
+from slowscale.data.keys import Keys
+from slowscale.data.sums import Column, ExactSums, Failed, SumsQuery, check_labels, with_uncountable_floats
+
+MEMORY = "1GB"  # of a DuckDB that may write to disk
+ROWS_AT_A_TIME = 1 << 16
+SUMMING = "Summing the records"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StoredCells:
+    """The exact sums of cells in a table of DuckDB, sorted by the place of their keys. CONFIDENTIAL.
+
+    Attributes
+    ----------
+    query
+        The query whose groups they are.
+    backend, name
+        The connection, and the name of the table.
+    cells
+        The number of keys; a key without records has no row.
+    """
+
+    query: SumsQuery
+    backend: Any
+    name: str
+    cells: int
+
+    def __repr__(self) -> str:
+        return "<exact sums: confidential>"
+
+    def batches(self, size: int) -> Iterator[ExactSums]:
+        """Yield the exact sums of the first `size` keys, of the next ones, and so on."""
+        with engine_errors("the engine", "could not read the sums", quote=False):
+            reader = self.backend.con.execute(f"SELECT * FROM {self.name}").to_arrow_reader(ROWS_AT_A_TIME)
+        waiting = reader.schema.empty_table()
+        last = -1
+        for start in range(0, self.cells, size):
+            end = start + size
+            parts = [waiting]
+            while reader is not None and last < end:
+                with engine_errors("the engine", "could not read the sums", quote=False):
+                    batch = next(reader, None)
+                if batch is None:
+                    reader = None
+                elif batch.num_rows:
+                    parts.append(pa.Table.from_batches([batch]))
+                    last = batch["place"][-1].as_py()
+            waiting = pa.concat_tables(parts)
+            places = to_numpy(waiting["place"])
+            cut = int(places.searchsorted(end))
+            if (places[1:] < places[:-1]).any():
+                raise EngineError("DuckDB", "returned sums in another order", code="internal", remedy="report this")
+            found, waiting = waiting.slice(0, cut), waiting.slice(cut)
+            yield self.query.collected(found, places[:cut] - start, min(size, self.cells - start))
+
+    def close(self) -> None:
+        """Remove the table."""
+        self.backend.con.execute(f"DROP TABLE IF EXISTS {self.name}")
+
+
+def stored_cells(
+    table: ir.Table,
+    columns: Sequence[Column],
+    keys: Keys | None,
+    protect: str | None = None,
+    most_records: Fraction | None = None,
+) -> StoredCells:
+    """Sum columns by key in one scan of the table, and keep the sums in DuckDB; raise unless all can be counted.
+
+    The parameters are those of `exact_sums`.
+    """
+    if keys is not None:
+        check_labels(table, keys)
+    return with_uncountable_floats(table, columns, keys, _stored, protect, most_records)
+
+
+def _stored(query: SumsQuery) -> StoredCells:
+    engine, backend = engine_of(query.query), query.query.get_backend()
+    mine = backend if engine is PRIVATE else private_duckdb()
+    name, measures = fresh_name("cells"), [column for column in query.query.columns if not column.startswith("by")]
+    with (
+        query_progress(backend, SUMMING),
+        engine_errors("the engine", "could not sum the table", quote=False),
+        _frugal(mine),
+        _found(query.query, mine) as found,
+        _registered(mine, query) as (joins, place),
+    ):
+        mine.con.execute(
+            f"CREATE TABLE {name} AS SELECT {place} AS place, {', '.join(measures)} FROM ({found}) found {joins} "
+            "ORDER BY place"
+        )
+    made = StoredCells(query, mine, name, 1 if query.keys is None else len(query.keys))
+
+    def fails(test: Failed) -> bool:
+        (one,) = mine.con.execute(f"SELECT coalesce(bool_or({test.sql}), false) FROM {name}").fetchone()
+        return bool(one)
+
+    try:
+        query.check(fails, lambda asked: engines.run(asked, SUMMING))
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+@contextmanager
+def _frugal(backend: Any) -> Iterator[None]:
+    """Limit the memory of a connection that may write to disk instead."""
+    if not backend.may_spill:
+        yield
+        return
+    (before,) = backend.con.execute("SELECT current_setting('memory_limit')").fetchone()
+    backend.con.execute(f"SET memory_limit = '{MEMORY}'")
+    try:
+        yield
+    finally:
+        backend.con.execute(f"SET memory_limit = '{before}'")
+
+
+@contextmanager
+def _found(query: ir.Table, mine: Any) -> Iterator[str]:
+    """Yield the SQL of a query for a private DuckDB; the groups of another engine are brought there."""
+    engine, backend = engine_of(query), query.get_backend()
+    if engine is not PRIVATE:
+        name = fresh_name("found")
+        mine.con.register(name, engine.run(backend, query))
+        try:
+            yield f"SELECT * FROM {name}"
+        finally:
+            mine.con.unregister(name)
+        return
+    backend._run_pre_execute_hooks(query)
+    with nullcontext() if engine.statistics_are_safe(backend, query) else engines.without_statistics(backend):
+        yield str(backend.compile(query))
+
+
+@contextmanager
+def _registered(mine: Any, query: SumsQuery) -> Iterator[tuple[str, str]]:
+    """Register the keys, factor by factor; yield the joins with the groups, and the place of a group's key."""
+    engine, names, joins, place = engine_of(query.query), [], [], "0"
+    try:
+        number = 0
+        for factor in () if query.keys is None else query.keys.factors:
+            kinds = [query.keys.kinds[name] for name in factor.column_names]  # type: ignore[union-attr]
+            labels = {
+                f"label{i}": engine.key(factor[name], kind)
+                for i, (name, kind) in enumerate(zip(factor.column_names, kinds, strict=True))
+            }
+            names.append(fresh_name("keys"))
+            mine.con.register(names[-1], pa.table(labels | {"place": to_arrow(np.arange(len(factor)))}))
+            equal = [f"found.by{number + i} = {names[-1]}.label{i}" for i in range(len(labels))]
+            joins.append(f"JOIN {names[-1]} ON {' AND '.join(equal)}")
+            place = f"({place}) * {len(factor)} + {names[-1]}.place"
+            number += len(labels)
+        yield " ".join(joins), place
+    finally:
+        for name in names:
+            mine.con.unregister(name)
