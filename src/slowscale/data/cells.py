@@ -19,7 +19,7 @@ import pyarrow as pa
 from slowscale.core.arrays import to_arrow, to_numpy
 from slowscale.core.errors import EngineError
 from slowscale.data import engines
-from slowscale.data.connections import engine_errors, fresh_name, private_duckdb, query_progress
+from slowscale.data.connections import SMALL, engine_errors, fresh_name, private_duckdb, query_progress
 from slowscale.data.engines import PRIVATE, engine_of
 from slowscale.data.keys import Keys
 from slowscale.data.sums import Column, ExactSums, Failed, SumsQuery, check_labels, with_uncountable_floats
@@ -99,7 +99,7 @@ def stored_cells(
 
 def _stored(query: SumsQuery) -> StoredCells:
     engine, backend = engine_of(query.query), query.query.get_backend()
-    mine = backend if engine is PRIVATE else private_duckdb()
+    mine = backend if engine is PRIVATE else private_duckdb(size=SMALL + 1)
     name, measures = fresh_name("cells"), [column for column in query.query.columns if not column.startswith("by")]
     with (
         query_progress(backend, SUMMING),

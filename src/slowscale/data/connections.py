@@ -21,21 +21,24 @@ import ibis
 from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError, install_hint
 from slowscale.core.markup import progress_bar
 
+SMALL = 1 << 26  # bytes
 SETTINGS = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 
 
-def private_duckdb(files: Sequence[str] = (), database: str | None = None) -> Any:
+def private_duckdb(files: Sequence[str] = (), database: str | None = None, size: int = 0) -> Any:
     """Return a new DuckDB in memory, as an Ibis connection.
 
     It can read only the given files and a DuckDB file, which it attaches read-only under the name `data`; so a view in
     that file cannot read others. Data that does not fit in memory is written, encrypted, to a folder that only this
     user can access and that is removed with the connection. Without DuckDB's extension httpfs, which contains the
-    cipher, nothing is written, and a query that needs more memory fails (`engine_errors`).
+    cipher, nothing is written, and a query that needs more memory fails (`engine_errors`). Loading it takes a tenth of
+    a second, so that it is left out for small files and frames; `size` is that of frames, in bytes.
     """
     folder = tempfile.mkdtemp(prefix="slowscale-")  # mode 0700
     connection = ibis.duckdb.connect(temp_directory=folder, **SETTINGS)
     weakref.finalize(connection, _remove, folder, os.getpid())
-    connection.may_spill = _load_cipher(connection.con)
+    size += sum(os.path.getsize(file) for file in (*files, *([] if database is None else [database])))
+    connection.may_spill = size > SMALL and _load_cipher(connection.con)
     connection.con.execute("SET temp_file_encryption = true" if connection.may_spill else "SET temp_directory = ''")
     with suppress(duckdb.Error):  # refused in a notebook without ipywidgets
         connection.con.execute(
@@ -55,10 +58,11 @@ def private_duckdb(files: Sequence[str] = (), database: str | None = None) -> An
 
 def _load_cipher(connection: Any) -> bool:
     """Load DuckDB's extension httpfs, as DuckDB or pip installed it for this version; return whether there is one."""
-    packaged = Path("extensions", f"v{duckdb.__version__}", "httpfs.duckdb_extension")
-    found = util.find_spec("duckdb_extension_httpfs")
-    places = [Path(place) / packaged for place in (found.submodule_search_locations or ()) if found] if found else []
-    for extension in ["httpfs", *(literal(str(place)) for place in places if place.exists())]:
+    extensions = ["httpfs"]
+    if (package := util.find_spec("duckdb_extension_httpfs")) is not None and package.origin is not None:
+        version = Path(package.origin).parent / "extensions" / f"v{duckdb.__version__}"
+        extensions.append(literal(str(version / "httpfs.duckdb_extension")))
+    for extension in extensions:
         with suppress(duckdb.Error):
             connection.execute(f"LOAD {extension}")
             return True
@@ -111,6 +115,15 @@ def engine_errors(subject: str, problem: str = "could not be read", quote: bool 
     except Exception as error:
         if is_interrupt(error):
             raise KeyboardInterrupt from error
+        if type(error).__name__ == "OutOfMemoryException":
+            raise EngineError(
+                subject,
+                f"{problem}: it needs more memory than there is, and nothing is written to disk in clear",
+                code="memory",
+                remedy=f"{install_hint('spill')}, with which DuckDB encrypts what it writes to disk (the package "
+                f"duckdb-extension-httpfs must have the version of duckdb, {duckdb.__version__}), or use a machine "
+                "with more memory",
+            ) from None
         why = (
             first_line(error)
             if quote

@@ -128,7 +128,7 @@ def _usable(table: ir.Table, argument: str) -> Source:
 
 
 def _register(read: Frame, types: Mapping[str, dt.DataType], argument: str, text: bool = False) -> Source:
-    connection, stored = private_duckdb(), arrow_types(read.table.schema)
+    connection, stored = private_duckdb(size=read.table.nbytes), arrow_types(read.table.schema)
     frame = read.table.select([name for name, column in stored.items() if column.dtype is not None])
     if not frame.num_columns:
         raise no_column(argument)

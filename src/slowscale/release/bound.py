@@ -24,6 +24,7 @@ from slowscale.accounting.record import COUNT, folded, plain_label
 from slowscale.core.arrays import to_arrow
 from slowscale.core.data_errors import Name
 from slowscale.core.errors import DataError, ParameterError, located, similar
+from slowscale.core.files import Writers
 from slowscale.core.parameters import lazy
 from slowscale.data import engines, rowwise
 from slowscale.data.cells import SUMMING, StoredCells, stored_cells
@@ -57,11 +58,11 @@ from slowscale.release.facts import (
     TableFacts,
 )
 from slowscale.release.numbers import published_columns
-from slowscale.release.parts import PART, Parts, Target
 from slowscale.release.quantiles import Ranks, ReleasedQuantiles
 from slowscale.release.release import Release
 from slowscale.release.request import Quantiles, Request, Sums
 from slowscale.release.rollup import biased_sums, roll_up
+from slowscale.release.stored import StoredTable, Target
 from slowscale.release.table import ReleasedSums, ReleasedTable
 from slowscale.sampling import BitSource, KnownBits
 
@@ -71,6 +72,9 @@ STANDARD_ERRORS = {
     True: "the standard deviation at the median estimate of the sum, rounding included: as likely too large as too "
     "small, and never below that of an empty cell",
 }
+
+
+BATCH = 64 * BUCKET  # the cells that are drawn together, if they are written to a file
 
 
 class Part(NamedTuple):
@@ -275,12 +279,12 @@ class BoundSums:
         columns = list(self.columns.values())
         return stored_cells(self.table, columns, self.keys, self.records.protect, self.most_records)
 
-    def parts(self, name: str, cells: StoredCells, key: ReleaseKey, whole: Facts) -> Iterator[pa.Table]:
-        """Draw the published table part by part, from stored sums. Everything in the result is public."""
+    def batches(self, name: str, cells: StoredCells, key: ReleaseKey, whole: Facts) -> Iterator[pa.Table]:
+        """Draw the published table batch by batch, from stored sums. Everything in the result is public."""
         bits = TableBits.of(key, name, whole.tables[name], None)
-        for number, sums in enumerate(cells.batches(PART)):
-            labels = None if self.keys is None else self.keys.slice(number * PART, PART)
-            drawn = self.draw(sums, replace(bits, labels=labels, first=number * PART // BUCKET))
+        for number, sums in enumerate(cells.batches(BATCH)):
+            labels = None if self.keys is None else self.keys.slice(number * BATCH, BATCH)
+            drawn = self.draw(sums, replace(bits, labels=labels, first=number * BATCH // BUCKET))
             yield self._described(name, _labelled(labels, drawn), whole).table
 
     def draw(self, sums: ExactSums, bits: TableBits | BitSource) -> pa.Table:
@@ -422,6 +426,10 @@ class BoundQuantiles:
 
 
 BoundTable = BoundSums | BoundQuantiles
+
+
+def _one_batch(table: pa.Table) -> Iterator[pa.Table]:
+    yield table
 
 
 def _labelled(labels: pa.Table | None, numbers: pa.Table) -> pa.Table:
@@ -603,26 +611,28 @@ class BoundRequest:
         return Release.of(_with_rollups(self.request, drawn), facts, self.policy, self.pure_policy)
 
     def written(self, read: Mapping[str, Any], key: ReleaseKey, head: LedgerHead | None, target: Target) -> Release:
-        """Draw all tables part by part, write them to a folder, and return the release that is there."""
+        """Draw all tables batch by batch, write them to a folder, and return the release that is there."""
         facts: Facts = self.facts.with_(ledger=head)
-        with target.hidden() as hidden:
-            drawn: dict[str, ReleasedTable] = {}
-            for name, table in self.tables.items():
-                if isinstance(table, BoundQuantiles):
-                    bits = TableBits.of(key, name, facts.tables[name], None)
-                    drawn[name] = table.released(name, table.draw(read[name], bits), facts)
-                else:
-                    rows, parts = facts.tables[name].rows, table.parts(name, read[name], key, facts)
-                    numbers = target.write(hidden, facts.with_(table=name), rows, parts)
-                    losses = table.policy, table.pure_policy
-                    drawn[name] = ReleasedSums(name, numbers, facts, *losses, dict(table.mechanisms))
-            made = Release.of(_with_rollups(self.request, drawn), facts, self.policy, self.pure_policy)
-            for one in made.tables.values():
-                if not isinstance(one.numbers, Parts):
-                    parts = (one.table.slice(start, PART) for start in range(0, len(one), PART))
-                    target.write(hidden, one.file_facts, len(one), parts)
-        tables = {name: replace(one, numbers=Parts.of(target.folder / name)) for name, one in made.tables.items()}
-        return replace(made, tables=tables)
+        drawn: dict[str, ReleasedTable] = {}
+        files: Writers = {}
+        for name, table in self.tables.items():
+            if isinstance(table, BoundQuantiles):
+                bits = TableBits.of(key, name, facts.tables[name], None)
+                drawn[name] = table.released(name, table.draw(read[name], bits), facts)
+            else:
+                parts = partial(table.batches, name, read[name], key, facts)
+                files |= target.writers(facts.with_(table=name), parts)
+                numbers = StoredTable(target.files(name)[0], facts.tables[name].rows)
+                losses = table.policy, table.pure_policy
+                drawn[name] = ReleasedSums(name, numbers, facts, *losses, dict(table.mechanisms))
+        target.write(files, lost=tuple(drawn))
+        made = Release.of(_with_rollups(self.request, drawn), facts, self.policy, self.pure_policy)
+        files = {}
+        for one in made.tables.values():
+            if not isinstance(one.numbers, StoredTable):
+                files |= target.writers(one.file_facts, partial(_one_batch, one.numbers))
+        target.write(files)
+        return made
 
 
 def bind(

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -395,12 +395,21 @@ def with_facts(table: pa.Table, facts: Facts) -> pa.Table:
     return table.replace_schema_metadata({METADATA: json.dumps(facts.to_dict())})
 
 
-def column_descriptions(table: pa.Table, facts: Facts, units: Units) -> dict[str, dict[str, str]]:
+def described_schema(schema: pa.Schema, facts: Facts, units: Units, numbers: pa.Table | None = None) -> pa.Schema:
+    """Return the schema of a file: with the facts in its metadata, and what each column is in that of the column."""
+    words = _column_descriptions(schema.names, facts, units, numbers)
+    fields = [field.with_metadata(words[field.name]) if field.name in words else field for field in schema]
+    return pa.schema(fields, {METADATA: json.dumps(facts.to_dict())})
+
+
+def _column_descriptions(
+    names: Sequence[str], facts: Facts, units: Units, numbers: pa.Table | None
+) -> dict[str, dict[str, str]]:
     """Return the unit of measure and the description of each column of a table."""
     from slowscale.release.describing import describe_columns
 
-    found = {} if facts.table is None else describe_columns(facts.tables[facts.table], table, units)
-    return {name: found[name].to_dict() for name in table.column_names if name in found}
+    found = {} if facts.table is None else describe_columns(facts.tables[facts.table], numbers, units)
+    return {name: found[name].to_dict() for name in names if name in found}
 
 
 @contextmanager
@@ -422,22 +431,28 @@ def parquet_files(
 ) -> Writers:
     """Return the Parquet file to write, with the facts in its schema, and the function that writes it."""
     target = check_output_path(path, ".parquet", overwrite)
-    words = column_descriptions(table, facts, units)
-    fields = [field.with_metadata(words[field.name]) if field.name in words else field for field in table.schema]
-    described = with_facts(pa.table(table.columns, schema=pa.schema(fields)), facts)
+    described = pa.table(table.columns, schema=described_schema(table.schema, facts, units, table))
     return {target: lambda file: pa.parquet.write_table(described, file)}
 
 
 def read_parquet(source: Path) -> tuple[pa.Table, dict[str, Any]]:
     """Return the table and the facts in a Parquet file."""
-    table = pa.parquet.read_table(source)
-    metadata = table.schema.metadata or {}
-    facts = json.loads(metadata[METADATA])
-    # Left out are descriptions of columns and, in a publication, the names beside the labels.
-    names = [PUBLICATION in metadata and (field.metadata or {}).get(b"role") == b"name" for field in table.schema]
-    kept = [i for i, is_name in enumerate(names) if not is_name]
-    fields = [table.schema.field(i).remove_metadata() for i in kept]
-    return pa.table([table.column(i) for i in kept], schema=pa.schema(fields)), facts
+    schema = pa.parquet.read_schema(source)
+    kept = released_schema(schema)
+    return pa.parquet.read_table(source, columns=kept.names).cast(kept), json.loads(schema.metadata[METADATA])
+
+
+def released_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of a Parquet file that were released.
+
+    Left out are descriptions of columns and, in a publication, the names beside the labels.
+    """
+    published = PUBLICATION in (schema.metadata or {})
+    return pa.schema(
+        field.remove_metadata()
+        for field in schema
+        if not (published and (field.metadata or {}).get(b"role") == b"name")
+    )
 
 
 def csv_files(
@@ -446,23 +461,41 @@ def csv_files(
     """Return the CSV file, and the JSON file with its facts, column types and SHA-256, with functions to write them."""
     target = check_output_path(path, ".csv", overwrite)
     facts_target = check_output_path(f"{target}.json", ".json", overwrite)
-    types = {field.name: str(field.type) for field in table.schema}
-    escaped_table, escaped = escape_formulas(table)
-    names = escaped_names(table.column_names)
-    described = {**facts.to_dict(), "types": types, "descriptions": column_descriptions(table, facts, units)}
-    described |= {"escaped": escaped} if escaped else {}
-    if names != table.column_names:
-        escaped_table = escaped_table.rename_columns(names)
-        described["escaped_names"] = True
+    write_table, write_facts = csv_writers(lambda: [table], facts, units, table)
+    return {target: write_table, facts_target: write_facts}
+
+
+def csv_writers(
+    batches: Callable[[], Iterable[pa.Table]], facts: Facts, units: Units, numbers: pa.Table | None
+) -> tuple[Callable[[Path], None], Callable[[Path], None]]:
+    """Return the functions that write the CSV file of a table, and then the JSON file with its facts.
+
+    Parameters
+    ----------
+    batches
+        Returns the rows in batches of one schema. It is called twice: text that a spreadsheet would run is looked for
+        first.
+    facts, units, numbers
+        The facts of the table, its units of measure, and its numbers for descriptions of errors, if they are at hand.
+    """
+    described: dict[str, Any] = {}
 
     def write_table(file: Path) -> None:  # before the facts, which name its hash
-        pa.csv.write_csv(escaped_table, file)
+        schema, escaped = _escaped_columns(batches())
+        names, words = escaped_names(schema.names), _column_descriptions(schema.names, facts, units, numbers)
+        described.update(facts.to_dict(), types={field.name: str(field.type) for field in schema}, descriptions=words)
+        described.update({"escaped": escaped} if escaped else {})
+        described.update({} if names == schema.names else {"escaped_names": True})
+        header = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
+        with pa.csv.CSVWriter(file, header) as writer:
+            for batch in batches():
+                writer.write_table(_escape_formulas(batch, escaped).rename_columns(names))
         described["sha256"] = file_hash(file)
 
     def write_facts(file: Path) -> None:
         file.write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
-    return {target: write_table, facts_target: write_facts}
+    return write_table, write_facts
 
 
 def file_hash(path: Path) -> str:
@@ -509,26 +542,44 @@ def read_csv(source: Path) -> tuple[pa.Table, dict[str, Any]]:
 
 
 def escape_formulas(table: pa.Table) -> tuple[pa.Table, list[str]]:
-    """Put an apostrophe before text that a spreadsheet would run as a formula; return also the changed columns.
+    """Put an apostrophe before text that a spreadsheet would run as a formula; return also the changed columns."""
+    _, names = _escaped_columns([table])
+    return _escape_formulas(table, names), names
 
-    In a changed column, text that starts with an apostrophe gets another one, so that removing the first apostrophe
-    restores every value.
+
+def _escaped_columns(batches: Iterable[pa.Table]) -> tuple[pa.Schema, list[str]]:
+    """Return the schema of batches, and the columns with text that a spreadsheet would run as a formula."""
+    schema, found = None, set[str]()
+    for batch in batches:
+        schema = batch.schema
+        found |= {field.name for field in schema if field.name not in found and _has_formula(batch[field.name])}
+    assert schema is not None
+    return schema, [name for name in schema.names if name in found]
+
+
+def _has_formula(column: pa.ChunkedArray) -> bool:
+    import pyarrow.compute as pc
+
+    if not pa.types.is_string(column.type):
+        return False
+    runs, number = (pc.match_substring_regex(column, one) for one in (SPREADSHEET_FORMULA, WRITTEN_NUMBER))
+    return bool(pc.any(pc.and_not(runs, number)).as_py())
+
+
+def _escape_formulas(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Put an apostrophe before text of these columns that a spreadsheet would run as a formula.
+
+    Text that starts with an apostrophe gets another one, so that removing the first apostrophe restores every value.
     """
     import pyarrow.compute as pc
 
-    escaped = []
-    for i, entry in enumerate(table.schema):
-        if not pa.types.is_string(entry.type):
-            continue
-        text = table[i]
-        runs = pc.and_not(
-            pc.match_substring_regex(text, SPREADSHEET_FORMULA), pc.match_substring_regex(text, WRITTEN_NUMBER)
-        )
-        if pc.any(runs).as_py():
-            marked = pc.or_(runs, pc.starts_with(text, "'"))
-            table = table.set_column(i, entry, pc.if_else(marked, pc.binary_join_element_wise("'", text, ""), text))
-            escaped.append(entry.name)
-    return table, escaped
+    for name in names:
+        text = table[name]
+        runs, number = (pc.match_substring_regex(text, one) for one in (SPREADSHEET_FORMULA, WRITTEN_NUMBER))
+        marked = pc.or_(pc.and_not(runs, number), pc.starts_with(text, "'"))
+        escaped = pc.if_else(marked, pc.binary_join_element_wise("'", text, ""), text)
+        table = table.set_column(table.schema.get_field_index(name), name, escaped)
+    return table
 
 
 def escaped_names(names: list[str]) -> list[str]:

@@ -37,10 +37,11 @@ from slowscale.release.facts import (
     parquet_files,
     read_csv,
     read_parquet,
+    released_schema,
 )
 from slowscale.release.numbers import RATIO_SUFFIXES
-from slowscale.release.parts import Parts
 from slowscale.release.quantiles import ReleasedQuantiles
+from slowscale.release.stored import GROUP, StoredTable
 from slowscale.release.table import NOT_PRIVATE, ReleasedSums, ReleasedTable, released_by
 
 if TYPE_CHECKING:
@@ -470,21 +471,6 @@ def read_release(path: str | os.PathLike[str]) -> Release:
     if not place.is_dir():
         table = _read_table(place)
         tables, whole = {table.name: table}, table.whole
-    elif parts := {sub.name: found for sub in sorted(place.iterdir()) if (found := Parts.of(sub)).paths}:
-        tables = {}
-        for name, found in parts.items():
-            one = _read_table(found.paths[0])
-            found.check(one.file_facts)
-            tables[name] = replace(one, numbers=found)
-        whole = next(iter(tables.values())).whole
-        if set(tables) != set(whole.tables) or any(table.whole.id != whole.id for table in tables.values()):
-            raise EngineError(
-                place,
-                "does not have all tables of one release",
-                code="mismatch",
-                remedy="use the folder as it was released",
-            )
-        tables = {name: tables[name] for name in whole.tables}
     else:
         # Files for readers, which a data package describes, may lie there as well: they have no facts beside them.
         packaged = any(place.glob("*.datapackage.json"))
@@ -558,8 +544,17 @@ def _read_policies(
 
 def _read_table(source: Path) -> ReleasedTable:
     """Return the table in a file, with the facts of its release."""
+    numbers: pa.Table | StoredTable
     try:
-        table, facts = read_csv(source) if source.name.lower().endswith(".csv") else read_parquet(source)
+        if source.name.lower().endswith(".csv"):
+            numbers, facts = read_csv(source)
+            table = numbers
+        elif (rows := pa.parquet.read_metadata(source).num_rows) > GROUP:
+            numbers, schema = StoredTable(source, rows), pa.parquet.read_schema(source)
+            table, facts = released_schema(schema).empty_table(), json.loads(schema.metadata[METADATA])
+        else:
+            numbers, facts = read_parquet(source)
+            table = numbers
         if facts["format"] != FORMAT:
             raise EngineError(
                 source,
@@ -598,12 +593,12 @@ def _read_table(source: Path) -> ReleasedTable:
     else:
         policies = _read_policies(source, described, [described], whole.protect)
     if described.quantiles is not None:
-        return ReleasedQuantiles(whole.table, table, whole, *policies)
+        return ReleasedQuantiles(whole.table, numbers, whole, *policies)
     mechanisms = {}
     for name, column in described.columns.items():
         with suppress(ParameterError):  # it has a user function
             mechanisms[name] = Mechanism.from_dict(column.mechanism or {})
-    return ReleasedSums(whole.table, table, whole, *policies, mechanisms)
+    return ReleasedSums(whole.table, numbers, whole, *policies, mechanisms)
 
 
 def read_file_facts(path: Path) -> Facts:

@@ -39,7 +39,6 @@ from slowscale.release.bound import BoundRequest, BoundSums, bind, check_readabl
 from slowscale.release.buckets import ReleaseKey
 from slowscale.release.dominance import USUAL_RULES, Dominance, OpenCells, check_dominance, open_cells
 from slowscale.release.facts import LedgerHead
-from slowscale.release.parts import Target
 from slowscale.release.quantiles import ReleasedQuantiles
 from slowscale.release.release import Release
 from slowscale.release.repeating import check_complete, check_repeated, not_repeatable, request_of
@@ -54,6 +53,7 @@ from slowscale.release.request import (
     as_request,
     checked_options,
 )
+from slowscale.release.stored import Target
 from slowscale.sampling import SECRET, BitSource, are_secret
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ class Session:
         request: Request | Table | Mapping[str, Table],
         to: str | os.PathLike[str] | None = None,
         *,
-        formats: str | Sequence[str] = "parquet",
+        csv: bool = False,
         overwrite: bool = False,
     ) -> Release:
         """Carry out a request: charge the ledger, then draw the noise and return the public result.
@@ -333,26 +333,31 @@ class Session:
         request
             What to release.
         to
-            A folder to write the tables to, for a release of any size: sums are kept outside of Python, and noise is
-            drawn and written in parts of 262,144 cells. The tables of the returned release are read when they are asked
-            for. The noise of a cell does not depend on whether a folder is given.
-        formats
-            With a folder, the formats of its files: "parquet", "csv" or both.
+            A folder to write the tables to, for a release of any size: the sums are kept outside of Python, and noise
+            is drawn and written batch by batch. The files are those of `Release.to_parquet`, and the tables of the
+            returned release are read when they are asked for. The noise is the same as without a folder. Roll-ups are
+            computed in memory.
+        csv
+            With a folder, whether to write CSV files, too.
         overwrite
-            Whether to replace a release that is in the folder.
+            With a folder, whether to replace existing files.
         """
-        target = None if to is None else Target.of(to, formats, overwrite)
-        return self._carry_out(self._bind(request), target)
-
-    def _carry_out(self, bound: BoundRequest, target: Target | None = None) -> Release:
-        """Carry out a bound request."""
-        if target is not None and bound.facts.policy is None:
+        bound = self._bind(request)
+        if to is None:
+            return self._carry_out(bound)
+        if bound.facts.policy is None:
             raise ParameterError(
                 "to",
                 "cannot be given for a user function, which is not in files",
                 code="user-function",
                 remedy="register the mechanism (CONTRIBUTING.md)",
             )
+        target = Target.of(to, csv, overwrite, bound.request)
+        with target.locked():
+            return self._carry_out(bound, target)
+
+    def _carry_out(self, bound: BoundRequest, target: Target | None = None) -> Release:
+        """Carry out a bound request."""
         for warning in bound.warnings:
             warnings.warn(warning, UnitWarning, stacklevel=_caller())
         if bound.rank_loss is not None:

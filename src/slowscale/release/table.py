@@ -43,7 +43,7 @@ from slowscale.release.numbers import (
     number_column,
     whole_units,
 )
-from slowscale.release.parts import Parts
+from slowscale.release.stored import StoredTable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +78,7 @@ class ReleasedTable:
     """
 
     name: str
-    numbers: pa.Table | Parts
+    numbers: pa.Table | StoredTable
     whole: Facts
     policy: RecordPolicy
     pure_policy: RecordPolicy | None
@@ -89,11 +89,11 @@ class ReleasedTable:
     @lazy
     def table(self) -> pa.Table:
         """The numbers, as an Arrow table. Numbers in files are read now."""
-        return self.numbers.read() if isinstance(self.numbers, Parts) else self.numbers
+        return self.numbers.read() if isinstance(self.numbers, StoredTable) else self.numbers
 
     def head(self, rows: int = 10) -> pa.Table:
         """Return the first rows, as an Arrow table; of numbers in files, no others are read."""
-        return self.numbers.head(rows) if isinstance(self.numbers, Parts) else self.numbers.slice(0, rows)
+        return self.numbers.head(rows) if isinstance(self.numbers, StoredTable) else self.numbers.slice(0, rows)
 
     @property
     def facts(self) -> TableFacts:

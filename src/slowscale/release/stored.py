@@ -1,0 +1,182 @@
+"""Releases of any size: tables that are drawn and written batch by batch, and read when they are asked for.
+
+The files are those that `Release.to_parquet` and `to_csv` write. Drawing needs the memory of one group of rows, however
+many there are. Numbers that need a wider type than those before are drawn again with all others, in the wider type: a
+draw is a function of the sums and of the release key, so that the numbers stay the same.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from slowscale.core.arrays import to_arrow
+from slowscale.core.errors import IncompleteError, ParameterError, SlowscaleError
+from slowscale.core.files import Writers, check_output_path, ensure_dir, write_files
+from slowscale.core.locks import locked
+from slowscale.core.markup import progress_bar
+from slowscale.core.parameters import check_flag
+from slowscale.release.buckets import BUCKET
+from slowscale.release.facts import Facts, csv_writers, described_schema, read_csv, read_parquet
+from slowscale.release.numbers import as_floats
+
+GROUP = 64 * BUCKET  # the rows that are written together
+WIDTHS = (pa.int64(), pa.decimal128(38, 0), pa.float64())  # of columns of numbers, from narrow to wide
+FOLDER_LOCK = ".slowscale.lock"  # in the folder of the tables, while a release is made
+UNFINISHED = re.compile(r"\..+\.(parquet|csv|csv\.json)\.[0-9a-f]{12}")
+Batches = Callable[[], Iterator[pa.Table]]
+
+
+@dataclass(frozen=True)
+class StoredTable:
+    """The numbers of a table in a file, which are read when they are asked for.
+
+    Attributes
+    ----------
+    path
+        The file: .parquet or .csv.
+    num_rows
+        The number of rows.
+    """
+
+    path: Path
+    num_rows: int
+
+    def read(self) -> pa.Table:
+        """Return all rows."""
+        table, _ = (read_parquet if self.path.suffix == ".parquet" else read_csv)(self.path)
+        return table
+
+    def head(self, rows: int) -> pa.Table:
+        """Return the first rows."""
+        if self.path.suffix != ".parquet":
+            return self.read().slice(0, rows)
+        with pyarrow.parquet.ParquetFile(self.path) as file:
+            first = next(file.iter_batches(max(rows, 1)))
+        return pa.Table.from_batches([first]).slice(0, rows)
+
+
+@dataclass(frozen=True)
+class Target:
+    """The folder that a release is written to: a Parquet file for each table and, if wanted, a CSV file."""
+
+    folder: Path
+    csv: bool
+    overwrite: bool
+
+    @staticmethod
+    def of(folder: Any, csv: bool, overwrite: bool, tables: Iterable[str]) -> "Target":
+        """Return a target that the tables can be written to, or raise an error that says why they cannot."""
+        check_flag("csv", csv)
+        target = Target(ensure_dir(folder), csv, overwrite)
+        for path in (path for name in tables for path in target.files(name)):
+            check_output_path(path, path.suffix, overwrite)
+        return target
+
+    def files(self, table: str) -> list[Path]:
+        """Return the files of a table. Those of CSV are two."""
+        endings = (".parquet", ".csv", ".csv.json") if self.csv else (".parquet",)
+        return [self.folder / f"{table}{ending}" for ending in endings]
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock of the folder, and remove what releases left there whose processes have ended."""
+        with locked(self.folder / FOLDER_LOCK, remove=True) as free:
+            if not free:
+                words = "is being written to by another release"
+                raise ParameterError(self.folder, words, code="busy", remedy="wait until it is finished")
+            for path in list(self.folder.iterdir()):
+                if UNFINISHED.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
+            yield
+
+    def write(self, files: Writers, lost: tuple[str, ...] = ()) -> None:
+        """Write files of a charged release, all or none; `lost` are the drawn tables that are only in them."""
+        try:
+            if files:
+                write_files(files, overwrite=self.overwrite)
+        except SlowscaleError as error:
+            words = f"was made and charged, but not all of its files could be written: {error}"
+            if lost:
+                words += ". What was drawn is lost and cannot be drawn again: another release is another charge"
+            incomplete = IncompleteError("the release", words)
+            incomplete.missing, incomplete.lost = tuple(map(str, files)), lost
+            raise incomplete from error
+
+    def writers(self, facts: Facts, batches: Batches) -> Writers:
+        """Return the files of the table that the facts name, each with the function that writes it.
+
+        The Parquet file is drawn. The CSV file is made from it, while it still has a temporary name.
+        """
+        parquet, *others = self.files(facts.table or "")
+        drawn: list[Path] = []
+
+        def draw(file: Path) -> None:
+            _draw(file, facts, batches)
+            drawn.append(file)
+
+        def read() -> Iterator[pa.Table]:
+            with pyarrow.parquet.ParquetFile(drawn[0]) as file:
+                plain = pa.schema([field.remove_metadata() for field in file.schema_arrow])
+                for batch in file.iter_batches(GROUP):
+                    yield pa.Table.from_batches([batch]).cast(plain)
+
+        return {parquet: draw, **dict(zip(others, csv_writers(read, facts, None, None), strict=False))}
+
+
+def _draw(file: Path, facts: Facts, batches: Batches) -> None:
+    """Draw a table and write it as a Parquet file, in groups of rows, with a progress bar."""
+    rows = max(facts.tables[facts.table or ""].rows, 1)
+    schema: pa.Schema | None = None
+    complete = False
+    while not complete:
+        done = 0
+        with progress_bar(f"Drawing {facts.table}", lambda: done / rows), ExitStack() as stack:  # noqa: B023
+            writer: Any = None
+            for batch in _regrouped(batches()):
+                wider = batch.schema if schema is None else _wider(schema, batch.schema)
+                if writer is not None and wider != schema:
+                    schema = wider
+                    break
+                if writer is None:
+                    schema, described = wider, described_schema(wider, facts, None)
+                    writer = stack.enter_context(pyarrow.parquet.ParquetWriter(file, described))
+                columns = [_widened(batch[name], name, wider.field(name).type) for name in wider.names]
+                writer.write_table(pa.table(columns, schema=described), row_group_size=GROUP)
+                done += len(batch)
+            else:
+                complete = True
+
+
+def _regrouped(batches: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Return the rows of batches in groups, whatever their number in a batch: the bytes of files depend on it."""
+    waiting: pa.Table | None = None
+    for batch in batches:
+        waiting = batch if waiting is None or not len(waiting) else pa.concat_tables([waiting, batch])
+        while len(waiting) >= GROUP:
+            yield waiting.slice(0, GROUP)
+            waiting = waiting.slice(GROUP)
+    if waiting is not None and len(waiting):
+        yield waiting
+
+
+def _wider(one: pa.Schema, other: pa.Schema) -> pa.Schema:
+    """Return the schema with the wider type of each column."""
+    pairs = zip(one, other, strict=True)
+    return pa.schema([left if left.type == right.type else max(left, right, key=_width) for left, right in pairs])
+
+
+def _width(field: pa.Field) -> int:
+    return WIDTHS.index(field.type)
+
+
+def _widened(column: pa.ChunkedArray, name: str, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    """Return a column in a wider type. The ends of an interval are rounded outwards."""
+    if column.type == kind or not pa.types.is_floating(kind):
+        return column.cast(kind)
+    return to_arrow(as_floats(column, -1 if name.endswith("_low") else 1 if name.endswith("_high") else 0))
