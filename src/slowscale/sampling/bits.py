@@ -96,6 +96,8 @@ class Bits:
         first, last = self._bucket(rows[0]), self._bucket(rows[-1])
         ends = [0, *np.searchsorted(rows, self._starts[first + 1 : last + 1]).tolist(), rows.size]
         for bucket, start, end in zip(range(first, last + 1), ends, ends[1:], strict=False):
+            if start == end:  # the rows may skip a bucket
+                continue
             counters = np.empty((end - start, 2), "<u8")
             counters[:, 0] = (rows[start:end] - self._starts[bucket]) << 32 | attempt
             for block in range(blocks):
