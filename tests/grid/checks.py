@@ -273,11 +273,12 @@ def _same(one, other):
 
 def skeleton(text):
     """Return a text without its numbers, and without what is drawn around them."""
-    text = re.sub(r"[−+-]?\d[\d,.]*(?:e[+-]?\d+)?(?: × 10[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)?", "#", text)
+    # In CSV, several numbers are one "#", whatever their signs.
+    text = re.sub(r"(?:[−+-]?\d[\d,.]*(?:e[+-]?\d+)?(?: × 10[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)?)+", "#", text)
     text = re.sub(r"[\s─━┃│┏┓┗┛┡┩┳┴╇└┘┼├┤]+", " ", text)
     # Errors are stated for large sums if any published number is large.
     text = re.sub(r"# % of cells of # are within [^.]*?off by more than # %?\. ?", "", text)
-    return re.sub(r"\w+ cells of # ± # % # % ", "", text)
+    return re.sub(r"\w+ cells of (?:# )+± # % # % ", "", text)
 
 
 def _difference(step, one, other):

@@ -412,9 +412,8 @@ class BoundQuantiles:
     def draw(self, read: tuple[list[int], int], bits: TableBits | BitSource) -> pa.Table:
         """Draw the quantiles from the ranks. Everything in the result is public."""
         below, rows = read
-        if isinstance(bits, TableBits):
-            return self.ranks.draw(below, rows, bits.column("", Exact(np.array([*below, rows], object), Fraction(1))))
-        return self.ranks.draw(below, rows, bits)
+        counts = Exact(np.array([*below, rows], object), Fraction(1))
+        return self.ranks.draw(below, rows, bits.quantiles(counts) if isinstance(bits, TableBits) else bits)
 
     def released(self, name: str, numbers: pa.Table, whole: Facts) -> ReleasedQuantiles:
         """Return the published table with the drawn quantiles."""

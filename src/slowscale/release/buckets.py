@@ -60,7 +60,7 @@ class TableBits:
     labels
         The public labels of the cells, or None for totals.
     decided
-        What decides the noise of each column, besides the labels and sums.
+        What decides the noise of each column, besides the labels and sums; quantiles have the name "".
     first
         The number of the first bucket.
     """
@@ -74,23 +74,26 @@ class TableBits:
     @staticmethod
     def of(key: ReleaseKey, name: str, facts: TableFacts, labels: pa.Table | None) -> "TableBits":
         """Return the bits of the first cells of a table, which have these labels."""
-        keys = None if facts.keys is None else dict(facts.keys.columns)
-        shared = {"keys": keys, "where": facts.where, "derived": facts.derived}
-        decided = {
-            column: json.dumps(
-                {
-                    **shared,
-                    "mechanism": one.described,
-                    "parameters": one.mechanism,
-                    "estimator": one.estimator,
-                    "unit": one.unit,
-                    "nulls": one.nulls,
-                    "negatives": one.negatives,
-                },
-                sort_keys=True,
-                default=str,
-            ).encode()
+        shared = {
+            "keys": None if facts.keys is None else list(facts.keys.columns.items()),  # in order, as the labels are
+            "where": facts.where,
+            "derived": facts.derived,
+        }
+        drawn: dict[str, Any] = {
+            column: {
+                "mechanism": one.described,
+                "parameters": one.mechanism,
+                "estimator": one.estimator,
+                "unit": one.unit,
+                "nulls": one.nulls,
+                "negatives": one.negatives,
+            }
             for column, one in facts.columns.items()
+        }
+        if facts.quantiles is not None:
+            drawn[""] = facts.quantiles.to_dict()
+        decided = {
+            column: json.dumps({**shared, **one}, sort_keys=True, default=str).encode() for column, one in drawn.items()
         }
         return TableBits(key, name, labels, decided)
 
@@ -99,10 +102,15 @@ class TableBits:
         starts = range(0, len(sums.counts), BUCKET)
         digests = zip(_digests(self.labels, len(sums.counts)), _digests_of_sums(sums), strict=True)
         keys = [
-            self.key.bucket(self.name, name, self.decided.get(name, b""), self.first + number, *digest)
+            self.key.bucket(self.name, name, self.decided[name], self.first + number, *digest)
             for number, digest in enumerate(digests)
         ]
         return Bits(keys, starts, private=self.key.private)
+
+    def quantiles(self, counts: Exact) -> Bits:
+        """Return the bits of quantiles, each of which depends on all of these counts."""
+        key = self.key.bucket(self.name, "", self.decided[""], *_digests_of_sums(counts))
+        return Bits([key], private=self.key.private)
 
 
 def framed(*fields: bytes | str | int) -> bytes:

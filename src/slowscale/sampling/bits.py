@@ -17,10 +17,13 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from slowscale.core.errors import SlowscaleError
+
 Words = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.intp]
 
 KEY_BYTES = 32
+MOST_CELLS = 2**32  # of a bucket: an address has 32 bits for the cell and 32 bits for the attempt
 
 
 class BitSource(Protocol):
@@ -96,10 +99,13 @@ class Bits:
         first, last = self._bucket(rows[0]), self._bucket(rows[-1])
         ends = [0, *np.searchsorted(rows, self._starts[first + 1 : last + 1]).tolist(), rows.size]
         for bucket, start, end in zip(range(first, last + 1), ends, ends[1:], strict=False):
-            if start == end:
+            if start == end:  # the rows may skip a bucket
                 continue
+            cells = rows[start:end] - self._starts[bucket]
+            if cells[-1] >= MOST_CELLS:
+                raise SlowscaleError("a draw", "has more than 2³² cells under one key", code="too-large")
             counters = np.empty((end - start, 2), "<u8")
-            counters[:, 0] = (rows[start:end] - self._starts[bucket]) << 32 | attempt
+            counters[:, 0] = cells << 32 | attempt
             for block in range(blocks):
                 counters[:, 1] = block
                 found[block, start:end] = self._encrypted(bucket, counters)

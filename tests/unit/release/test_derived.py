@@ -326,7 +326,7 @@ def test_growth_of_roots_comes_from_the_roots(noise):
     frame = pd.DataFrame({"cell": [*CELLS], "x": [4000, 90_000, 1]})
     keys = ss.Keys.from_frame({"cell": CELLS})
     later, earlier = (
-        ss.Session(frame, bits=Recorded(seed)).sum({"x": m}, keys=keys) for seed, m in enumerate([one, other])
+        ss.Session(frame, bits=Recorded(seed)).sum({"x": m}, keys=keys) for seed, m in enumerate([one, other], 5)
     )
     found = later.growth(earlier)
     assert found.intervals == {"x": "exact"}

@@ -43,8 +43,8 @@ def words_of(*shares):
     return [int(share * 2**64) for share in shares]
 
 
-def streams(*words, source=None):
-    return [Stream(word, source or Recorded()) for word in words]
+def streams(*words, bits=None):
+    return [Stream(word, bits or Recorded().bits(), 0, 0, place) for place, word in enumerate(words)]
 
 
 def as_fraction(number):
@@ -76,27 +76,30 @@ def test_the_lowest_bit_of_the_last_word_is_the_sign(last_word, sign):
     assert floors.tolist() == [math.floor(sign * Fraction(2 * word + 1, 2**65) * 2**40)]
 
 
-@pytest.mark.parametrize("last_word", [0, 1])
-def test_without_a_sign_the_last_word_changes_nothing(last_word):
-    (word,) = words_of(0.3)
-    (floors,) = exact.draw(Scaled(Uniform()), 1, Crafted([word, last_word]))
-    assert floors.tolist() == [word >> 24]
-
-
 @pytest.mark.parametrize("signed", [False, True])
-def test_a_single_value_takes_its_uniforms_then_the_extra_ones_then_one_word(signed):
+def test_a_single_value_takes_its_uniforms_then_the_extra_ones_then_a_sign(signed):
     one, two, three = words_of(0.3, 0.6, 0.9)
     # a floor of 2^40 times a uniform needs the first 128 bits of each: one further word for each of the three
-    source = Crafted([one, two, three, 1, 7, 7, 7, 12_345])
+    source = Crafted([one, two, three, *([1] if signed else []), 7, 7, 7, 12_345])
     floors = exact.draw(Scaled(Uniform(signed), extra_uniforms=2), 1, source)
     assert [f.tolist() for f in floors] == [[one >> 24], [two >> 24], [three >> 24]]
-    assert source.words(1).tolist() == [12_345]
+    first = [(0, 0, place, 0) for place in range(3 + signed)]
+    assert source.asked == first + [(0, 0, place, 1) for place in range(3)]
+
+
+def test_a_rejected_value_is_attempted_again_with_the_words_of_the_next_attempt():
+    low, high = words_of(0.3, 0.6)
+    sampler = Uniform(acceptance=0.5, margins=lambda u, lift: [u - lift(0.5)])
+    source = Crafted([low, 7, high, 7])
+    (floors,) = exact.draw(Scaled(sampler), 1, source)
+    assert floors.tolist() == [high >> 24]
+    assert source.asked == [(0, attempt, 0, part) for attempt in (0, 1) for part in (0, 1)]
 
 
 def test_up_to_four_values_are_drawn_one_by_one(tier2):
-    for count, one_by_one in ((1, 1), (3, 3), (4, 4), (5, 0), (6, 0)):
+    for count, one_by_one in ((1, 1), (3, 3), (4, 4), (5, 0), (6, 0), (exact.CHUNK + 4, 4), (exact.CHUNK + 5, 0)):
         tier2.clear()
-        exact.draw(Scaled(Uniform()), count, Recorded())
+        exact.draw(Scaled(Uniform(), 2.0**20), count, Recorded().bits())
         assert len(tier2) == one_by_one
 
 
@@ -106,7 +109,7 @@ def test_up_to_four_values_are_drawn_one_by_one(tier2):
 def test_a_uniform_in_arb_is_the_interval_that_its_bits_leave_open():
     for word in (0, 1, 2**63, 2**64 - 1):
         (ball,), words = exact._decide_with_enough_bits(lambda bits, w=word: exact._uniforms(streams(w), bits))
-        value = word << 64 | int(Recorded().words(1)[0])
+        value = word << 64 | Recorded().bits().further(0, 0, 0, 1)
         assert words == [word]
         assert as_fraction(ball.mid()) == Fraction(2 * value + 1, 2**129)
         assert 1 <= as_fraction(ball.rad()) * 2**129 < 1.001
@@ -146,8 +149,8 @@ def test_a_margin_that_may_be_zero_decides_nothing(word, margin):
     """It is exactly 0, or it may be 0 because all bits of the uniform are."""
     sampler = Uniform(acceptance=0.5, margins=margin)
     for decide in (
-        lambda: exact.exact_acceptance(sampler, streams(word, source=Stuck(word))),
-        lambda: exact.exact_floors(Scaled(sampler), streams(word, source=Stuck(word)), 1.0, [], 0),
+        lambda: exact.exact_acceptance(sampler, streams(word, bits=Stuck(word))),
+        lambda: exact.exact_floors(Scaled(sampler), streams(word, bits=Stuck(word)), 1.0, [], 0),
     ):
         with refused(ss.SlowscaleError, "the source of random bits", code="not-random"):
             decide()
@@ -178,9 +181,9 @@ def test_whole_numbers_beyond_what_floats_distinguish_are_left_to_tier_two(tier2
     """At 2^30 arrays decide all that is drawn here; from 2^50 on they decide nothing, and all floors are right."""
     for bits, share in ((30, 0), (51, 1), (53, 1), (60, 1), (64, 1)):
         tier2.clear()
-        source = Recorded()
+        source = Recorded().bits()
         (floors,) = exact.draw(Scaled(Uniform(), 2.0**bits), 50, source)
-        words = [int(w) for w in source.calls[0]]
+        words = source.words(np.arange(50), 0, 1)[0].tolist()
         large = [w >= 2**63 for w in words]  # so that the floor is at least 2^(bits − 1)
         assert [int(f) for f, is_large in zip(floors, large, strict=True) if is_large] == [
             w >> (64 - bits) for w, is_large in zip(words, large, strict=True) if is_large
@@ -206,7 +209,7 @@ class Doubtful(Scaled):
 def test_a_radius_that_is_negative_or_not_a_number_is_not_certain(radius, certain, tier2):
     task = Doubtful(Uniform())
     task.radius = radius
-    (floors,) = exact.draw(task, 5, Recorded())
+    (floors,) = exact.draw(task, 5, Recorded().bits())
     assert floors.tolist() == [7] * 5
     assert tier2 == ([] if certain else [0, 1, 2, 3, 4])
 
@@ -221,15 +224,15 @@ def touching(rad):
 
 
 def test_margins_that_touch_zero_or_have_no_valid_radius_are_left_to_tier_two(monkeypatch):
-    asked = []
+    asked, source = [], Crafted()
 
     def accept_odd(_, streams):
-        asked.append(streams[0].word)
-        return streams[0].word % 2 == 1
+        (stream,) = streams
+        asked.append(stream.word)
+        stream.known(128)
+        return stream.word % 2 == 1
 
     monkeypatch.setattr(exact, "exact_acceptance", accept_odd)
-    with np.errstate(all="ignore"):
-        drawn = exact._AcceptedDraws(Uniform(), 1, Recorded())
     edge = touching(0.3)
     # midpoint, radius, and whether the candidate is accepted; None if that is left open
     cases = [
@@ -249,46 +252,52 @@ def test_margins_that_touch_zero_or_have_no_valid_radius_are_left_to_tier_two(mo
         (math.inf, 0.1, None),
     ]
     mids, rads, expected = (np.array(column) for column in zip(*cases, strict=True))
-    words = [np.arange(len(cases), dtype=np.uint64)]
-    good, decided = drawn._decide(words, [Ball(mids, rads)], len(cases))
+    words, rows = np.arange(len(cases), dtype=np.uint64).reshape(1, -1), np.arange(len(cases)) + 100
+    with np.errstate(all="ignore"):
+        good = exact._accepted(Scaled(Uniform()), [Ball(mids, rads)], words, rows, 3, source)
     left_open = [i for i, case in enumerate(expected) if case is None]
-    assert asked == left_open == list(decided)
+    assert asked == left_open
+    assert source.asked == [(100 + i, 3, 0, 1) for i in left_open]
     assert good.tolist() == [i % 2 == 1 if case is None else case for i, case in enumerate(expected)]
 
 
-def test_draws_are_gathered_until_there_are_enough():
-    """A sampler that promises too much needs several rounds; bits and candidates still belong together."""
-    sampler = Uniform(acceptance=0.999, margins=lambda u, lift: [u - lift(0.9)])
-    with np.errstate(all="ignore"):
-        drawn = exact._AcceptedDraws(sampler, 300, Recorded())
-    assert drawn.variate.mid.shape == drawn._words[0].shape == (300,)
-    assert drawn.variate.mid.min() > 0.9
-    for i in range(300):
-        bits, known = drawn.streams(i)[0].known(64)
-        assert float(Fraction(bits, 2**known)) == pytest.approx(drawn.variate.mid[i], rel=1e-15)
+def test_a_rejected_candidate_is_replaced_by_the_first_accepted_attempt_at_its_row():
+    sampler = Uniform(acceptance=0.1, margins=lambda u, lift: [u - lift(0.9)])
+    bits, rows = Recorded().bits(), np.arange(300)
+    (floors,) = exact.draw(Scaled(sampler), 300, bits)
+    words = np.array([bits.words(rows, attempt, 1)[0] for attempt in range(200)])
+    first = np.argmax(words > np.uint64(int(0.9 * 2**64)), axis=0)
+    assert (first > 1).sum() > 200  # most are rejected more than once
+    assert floors.tolist() == (words[first, rows] >> np.uint64(24)).tolist()
 
 
 def test_the_bits_that_decided_an_acceptance_stay_with_their_draw(monkeypatch):
-    """Also those of later rounds: with bits drawn anew, a result would not be that of the accepted candidate."""
+    """Also those of later attempts: with bits drawn anew, a result would not be that of the accepted candidate."""
     decided = {}
 
     def accept_even_words(sampler, streams):
-        decided[streams[0].word] = streams
-        return streams[0].word % 2 == 0
+        (stream,) = streams
+        decided.setdefault(stream._address[0], []).append((*stream._address[1:], stream.known(128)[0]))
+        return stream.word % 2 == 0
 
     monkeypatch.setattr(exact, "exact_acceptance", accept_even_words)
-    sampler = Uniform(acceptance=0.999, margins=lambda u, lift: [u * lift(0.0)])  # tier 1 never decides
-    with np.errstate(all="ignore"):
-        drawn = exact._AcceptedDraws(sampler, 300, Recorded())
-    assert (drawn._words[0] % 2 == 0).all()
-    assert all(drawn.streams(i) is decided[int(word)] for i, word in enumerate(drawn._words[0]))
+    in_doubt = Ball(np.zeros(1), np.ones(1))  # tier 1 never decides
+    sampler = Uniform(acceptance=0.5, margins=lambda u, lift: [in_doubt if isinstance(u, Ball) else u])
+    monkeypatch.setattr(exact, "FEW_VALUES", 0)
+    (floors,) = exact.draw(Scaled(sampler, 2.0**128), 300, Recorded().bits())
+    for row, floor in enumerate(floors.tolist()):
+        assert [(attempt, place) for attempt, place, _ in decided[row]] == [(i, 0) for i in range(len(decided[row]))]
+        *rejected, accepted = [known for *_, known in decided[row]]
+        assert floor == accepted
+        assert (accepted >> 64) % 2 == 0
+        assert all((known >> 64) % 2 for known in rejected)
 
 
 def test_a_task_must_return_as_many_numbers_as_it_states():
     task = Scaled(Uniform())
     task.outputs = 2
     with pytest.raises(ValueError, match="longer"):
-        exact.draw(task, 10, Recorded())
+        exact.draw(task, 10, Recorded().bits())
 
 
 @pytest.mark.parametrize(

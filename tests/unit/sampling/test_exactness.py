@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from flint import arb, ctx
-from helpers.bitsources import Crafted, Recorded, Stuck
+from helpers.bitsources import Continued, Crafted, Recorded, Stuck
 from helpers.errors import refused
 
 import slowscale as ss
@@ -62,31 +62,30 @@ def task_of(m, q, unit, count):
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_arrays_agree_with_arb_alone(name):
+def test_arrays_agree_with_arb_alone(name, monkeypatch):
     """What tier 1 says must follow from the first 64 bits of each uniform: any other continuation gives the same."""
     m, q, unit = MECHANISMS[name]
     count = min(DRAWS, exact.CHUNK)
     for part in range(-(-DRAWS // count)):
-        task = task_of(m, q, unit, count)
-        source, other = Recorded(part), Recorded(1_000_000 + part)
-        with np.errstate(all="ignore"):
-            drawn = exact._AcceptedDraws(task.sampler, count, source)
-            extra = [source.words(count) for _ in range(task.extra_uniforms)]
-            numbers = task.finish(
-                drawn.variate, [exact.uniform_balls(w) for w in extra], np.arange(count), exact.lift_ball
-            )
-            floors = []
-            certain = np.ones(count, bool)
-            for number in numbers:
-                radius = number.inflated()
-                floors.append(np.floor(number.mid - radius))
-                certain &= floors[-1] == np.floor(number.mid + radius)
+        task, first = task_of(m, q, unit, count), Recorded(part).bits()
+        one, other = (Continued(first, Recorded(seed).bits()) for seed in (f"one {part}", f"other {part}"))
+        drawn = exact.draw(task, count, one)
+        with monkeypatch.context() as patch:
+            patch.setattr(exact, "FEW_VALUES", exact.CHUNK)
+            alone = exact.draw(task, count, other)
+        certain = np.ones(count, bool)
+        certain[list(one.rows)] = False  # by tier 1: no further bits were asked for
         assert certain.mean() > 0.97
-        for i in np.flatnonzero(certain).tolist():
-            streams = [Stream(int(w[i]), other) for w in drawn._words]
-            assert task.sampler.acceptance == 1 or exact.exact_acceptance(task.sampler, streams)
-            more = [Stream(int(w[i]), other) for w in extra]
-            assert exact.exact_floors(task, streams, float(drawn.signs[i]), more, i) == [int(f[i]) for f in floors]
+        assert len(other.rows) == count
+        for floors, same in zip(drawn, alone, strict=True):
+            assert (floors[certain] == same[certain]).all()
+
+
+def test_the_twin_what_tier_two_decides_depends_on_later_bits():
+    """With other later bits some of the draws differ, so that the test above compares different numbers."""
+    task, first = task_of(ss.Gaussian(sigma=75), 0, "1e-18", 200), Recorded(1).bits()
+    (one,), (other,) = (exact.draw(task, 200, Continued(first, Recorded(seed).bits())) for seed in (2, 3))
+    assert (one != other).any()
 
 
 def test_rejections_agree_with_arb_alone():
@@ -98,7 +97,7 @@ def test_rejections_agree_with_arb_alone():
         ss.FromPolicy(PROMISE),
     ):
         sampler = m._sampler
-        words = [Recorded(k).words(5000) for k in range(sampler.uniforms)]
+        words = list(Recorded(0).bits().words(np.arange(5000), 0, sampler.uniforms))
         with np.errstate(all="ignore"):
             _, margins = sampler.attempt([exact.uniform_balls(w) for w in words], words, exact.lift_ball)
         good, bad = np.ones(5000, bool), np.zeros(5000, bool)
@@ -107,9 +106,10 @@ def test_rejections_agree_with_arb_alone():
             bad |= margin.mid < -margin.inflated()
         assert (good | bad).mean() > 0.999
         assert bad.any()
+        other = Recorded(9).bits()
         for i in range(5000):
             if good[i] or bad[i]:
-                streams = [Stream(int(w[i]), Recorded(9)) for w in words]
+                streams = [Stream(int(w[i]), other, i, 0, place) for place, w in enumerate(words)]
                 assert exact.exact_acceptance(sampler, streams) == good[i]
 
 
@@ -121,21 +121,30 @@ class AboveEdge(Sampler):
     EDGE = Fraction(2 * EDGE_WORD + 1, 2**65)
 
     def attempt(self, uniforms, words, lift):
-        return -uniforms[0].log(), [uniforms[0] - lift(self.EDGE)]
+        return uniforms[0] + 0.0, [uniforms[0] - lift(self.EDGE)]
 
 
-def test_a_candidate_on_the_edge_of_acceptance_is_decided_by_its_later_bits():
+class First128Bits(exact.Task):
+    """The first 128 bits of the uniform of a sampler."""
+
+    outputs, extra_uniforms, sampler = 1, 0, AboveEdge()
+
+    def finish(self, variate, extra_uniforms, rows, lift):
+        return [variate * 2.0**128]
+
+
+def test_a_candidate_on_the_edge_of_acceptance_is_decided_by_its_later_bits(monkeypatch):
     """64 bits leave open on which side of the edge it is: it is not accepted before further bits say so."""
+    decided, original = [], exact.exact_acceptance
+    monkeypatch.setattr(exact, "exact_acceptance", lambda *given: decided.append(original(*given)) or decided[-1])
     count, accepted = 200, 0
     for seed in range(5):
-        source = Crafted([AboveEdge.EDGE_WORD] * count, seed)
-        with np.errstate(all="ignore"):
-            drawn = exact._AcceptedDraws(AboveEdge(), count, source)
-        for i in range(count):
-            bits, known = drawn.streams(i)[0].known(128)
-            assert Fraction(bits, 2**known) > AboveEdge.EDGE
-            accepted += bits >> (known - 64) == AboveEdge.EDGE_WORD
+        (floors,) = exact.draw(First128Bits(), count, Crafted([AboveEdge.EDGE_WORD] * count, seed))
+        for bits in floors.tolist():
+            assert Fraction(bits, 2**128) > AboveEdge.EDGE
+            accepted += bits >> 64 == AboveEdge.EDGE_WORD
     # of 1,000 candidates on the edge about half are accepted
+    assert (len(decided), sum(decided)) == (1000, accepted)
     assert 400 < accepted < 600
 
 
@@ -168,7 +177,7 @@ def test_draws_on_a_rounding_boundary_reach_tier_two_and_are_decided(boundary, m
         source = Crafted(words, seed)
         noisy = m.release(np.zeros(count, np.int64), bits=source)
         results |= set(noisy.units.tolist())
-        assert source.more > 0
+        assert {part for *_, part in source.asked} == {0, 1}
     assert len(reached) == 6 * count
     # bits that come later decide: both sides of the boundary occur
     assert results == {math.floor(boundary), math.ceil(boundary)}
