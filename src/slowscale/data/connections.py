@@ -49,6 +49,7 @@ def private_duckdb(files: Sequence[str] = (), database: str | None = None, size:
     if database is not None:  # read-only; queries then do not use the macros of the file
         connection.con.execute(f"ATTACH {literal(database)} AS data (TYPE duckdb, READ_ONLY)")
     named = [name for file in files for name in (file, glob.escape(file))]
+    connection.con.execute(f"SET allowed_directories = [{literal(folder)}]")  # for files that are converted first
     connection.con.execute(f"SET allowed_paths = [{', '.join(map(literal, named))}]")
     connection.con.execute("SET enable_external_access = false")  # cannot be undone
     connection.folder = folder

@@ -109,7 +109,7 @@ def published_tables(
         raise ParameterError("release", "has no table of sums to publish", code="empty")
     for release in releases.values():
         publication.check_titles([*release.facts.columns, *release.facts.ratios])
-    known = sorted({name for release in releases.values() for name in release.table.column_names})
+    known = sorted({name for release in releases.values() for name in release.column_names})
     for field in ("columns", "rounding", "negatives"):
         given = getattr(publication, field)
         for name in given if isinstance(given, Mapping) else ():
@@ -138,7 +138,7 @@ def check_codes(publication: Publication, column: str, labels: Any) -> None:
 def _key_columns(release: ReleasedSums, publication: Publication) -> list[PublishedColumn]:
     """Return the key columns, each with the names of its labels beside it."""
     columns: list[PublishedColumn] = []
-    taken = set(release.table.column_names)
+    taken = set(release.column_names)
     for key in release.facts.by:
         labels, title = release.table[key], publication.key_title(key)
         coded = key in publication.codes
@@ -228,11 +228,11 @@ def _research(release: ReleasedSums, publication: Publication) -> list[Published
             del suffixes["transformed"]  # a ratio has none, and a column of this name is another one
         for role, suffix in suffixes.items():
             name = estimate.name + suffix
-            if name in release.table.column_names:
+            if name in release.column_names:
                 unit = None if role == "transformed" else estimate.label.unit
                 step = None if role in ("se", "transformed") else estimate.unit
                 columns.append(estimate.column(role, name, release.table[name], unit=unit, step=step))
-    order = release.table.column_names
+    order = release.column_names
     return [*keys, *sorted(columns, key=lambda column: order.index(column.name))]
 
 
@@ -242,7 +242,7 @@ def _others(release: ReleasedSums, publication: Publication) -> list[PublishedCo
     for name in (*release.facts.columns, *release.facts.ratios):
         known |= {name + suffix for suffix in ("", "_se", "_low", "_high", "_transformed")}
     found = []
-    for name in release.table.column_names:
+    for name in release.column_names:
         if name not in known:
             rollup = release.facts.rollup
             counts = rollup.number == name if rollup else False
@@ -255,7 +255,7 @@ def _others(release: ReleasedSums, publication: Publication) -> list[PublishedCo
 def _basic(release: ReleasedSums, publication: Publication) -> list[PublishedColumn]:
     """Return the columns of the profile "basic": rounded, with coefficients of variation and flags."""
     columns = _key_columns(release, publication)
-    taken = set(release.table.column_names)
+    taken = set(release.column_names)
     for estimate in _estimates(release, publication):
         columns += _basic_estimate(release, publication, estimate, taken)
     return [*columns, *_others(release, publication)]

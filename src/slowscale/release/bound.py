@@ -520,8 +520,7 @@ class BoundRequest:
         The public facts of the release, without its ledger entry.
     outlines
         All tables as they would be released, with numbers that are drawn from zeros: they show that all of them can be
-        released, and how many cells each row of a roll-up is the sum of. A table of which there is no roll-up has one
-        row.
+        released, and how many cells each row of a roll-up is the sum of. A table without others has one row.
     """
 
     request: Request
@@ -695,8 +694,8 @@ def bind(
         facts = facts.with_(
             tables={name: one.with_(policy=None, pure_policy=None) for name, one in facts.tables.items()}
         )
-    added = {request.source(name) for name in request.rollups}
-    outlines = {name: table.outline(name, facts, name in added) for name, table in tables.items()}
+    several = len(request) > 1  # one may be, or could be, a roll-up of another
+    outlines = {name: table.outline(name, facts, several) for name, table in tables.items()}
     whole = _with_rollups(request, outlines)
     facts = facts.with_(tables={name: table.facts for name, table in whole.items()})
     json.dumps(facts.to_dict())  # facts that cannot be written must fail before anything is charged

@@ -22,7 +22,7 @@ from slowscale.core.locks import locked
 from slowscale.core.markup import progress_bar
 from slowscale.core.parameters import check_flag
 from slowscale.release.buckets import BUCKET
-from slowscale.release.facts import Facts, csv_writers, described_schema, read_csv, read_parquet
+from slowscale.release.facts import Facts, csv_writers, described_schema, read_csv, read_parquet, released_schema
 from slowscale.release.numbers import as_floats
 
 GROUP = 64 * BUCKET  # the rows that are written together
@@ -46,6 +46,13 @@ class StoredTable:
 
     path: Path
     num_rows: int
+
+    @property
+    def column_names(self) -> list[str]:
+        """The names of the columns, in order."""
+        is_parquet = self.path.suffix == ".parquet"
+        schema = released_schema(pyarrow.parquet.read_schema(self.path)) if is_parquet else self.read().schema
+        return list(schema.names)
 
     def read(self) -> pa.Table:
         """Return all rows."""

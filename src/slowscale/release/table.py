@@ -91,6 +91,11 @@ class ReleasedTable:
         """The numbers, as an Arrow table. Numbers in files are read now."""
         return self.numbers.read() if isinstance(self.numbers, StoredTable) else self.numbers
 
+    @property
+    def column_names(self) -> list[str]:
+        """The names of the columns, in order."""
+        return list(self.numbers.column_names)
+
     def head(self, rows: int = 10) -> pa.Table:
         """Return the first rows, as an Arrow table; of numbers in files, no others are read."""
         return self.numbers.head(rows) if isinstance(self.numbers, StoredTable) else self.numbers.slice(0, rows)

@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError
 from decimal import Decimal
+from pathlib import Path
 
 import duckdb
 import ibis
@@ -454,10 +455,35 @@ def test_the_outline_of_files_with_different_headers_is_refused(tmp_path):
     assert f"data: {first} and {third} have different headers" in str(caught.value)
 
 
+SPILLING = "SELECT current_setting('temp_directory'), current_setting('temp_file_encryption')"
+
+
+def test_nothing_is_written_to_disk_in_clear(monkeypatch):
+    """Small data is not written at all; large data is encrypted, or the query fails with the remedy."""
+    assert ss.Session(pa.table({"a": [1]})).table.get_backend().con.execute(SPILLING).fetchone() == ("", False)
+    monkeypatch.setattr(connections, "_load_cipher", lambda connection: False)
+    connection = connections.private_duckdb(size=connections.SMALL + 1)
+    assert connection.con.execute(SPILLING).fetchone() == ("", False)
+    connection.con.execute("SET memory_limit = '60MB'")
+    with refused(ss.EngineError, code="memory") as caught, engine_errors("the engine"):
+        connection.con.execute("CREATE TABLE t AS SELECT hash(range)::varchar AS x FROM range(4000000)")
+    assert "[spill]" in str(caught.value)
+
+
+def test_data_on_disk_is_encrypted():
+    connection = connections.private_duckdb(size=connections.SMALL + 1)
+    connection.con.execute("SET memory_limit = '60MB'")
+    connection.con.execute("CREATE TABLE t AS SELECT 'Zyzzogeton' || hash(range) AS x FROM range(4000000)")
+    written = b"".join(path.read_bytes() for path in Path(connection.folder).rglob("*") if path.is_file())
+    assert len(written) > 2**20
+    assert b"Zyzzogeton" not in written
+
+
 def test_temporary_files_are_private_and_are_removed():
-    session = ss.Session(pa.table({"a": [1]}))
+    session = ss.Session(pa.table({"a": np.zeros(connections.SMALL // 8 + 1)}))
     connection = session.table.get_backend()
     folder = connection.con.execute("SELECT current_setting('temp_directory')").fetchone()[0]
+    assert connection.con.execute(SPILLING).fetchone() == (folder, True)
     assert folder.startswith(tempfile.gettempdir())
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
     settings = ("autoinstall_known_extensions", "autoload_known_extensions")

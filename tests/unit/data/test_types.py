@@ -64,7 +64,6 @@ LEFT_OUT = {
     **{f"decimal of {digits} digits": decimals("100", digits=digits, bits=256) for digits in (39, 50, 57, 75, 76)},
     "decimal of 45 digits after the point": decimals("100", digits=50, scale=45, bits=256),
     "dictionary of decimals": decimals("100", digits=50, bits=256).dictionary_encode(),
-    "time in nanoseconds": pa.array([1], pa.time64("ns")),
     "nothing": pa.array([None], pa.null()),
     "list": pa.array([[1, 2]]),
     "structure": pa.array([{"x": 1}]),

@@ -206,7 +206,7 @@ def test_a_largest_value_that_changes_while_the_records_are_read(tmp_path, monke
     session = ss.Session(RECORDS, ss.Ledger(ledger.path), bits=Recorded(1) if charged else Forbidden())
     read = BoundRequest.read
 
-    def changed(bound):
+    def changed(bound, stored=False):
         found = read(bound)
         ledger.set_largest("cattle", value, "meanwhile")
         return found

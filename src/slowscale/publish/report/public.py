@@ -47,6 +47,7 @@ from slowscale.release.describing import (
 from slowscale.release.facts import NO_MEAN, ColumnFacts, Facts, TableFacts
 from slowscale.release.quantiles import ReleasedQuantiles
 from slowscale.release.release import Release
+from slowscale.release.stored import StoredTable
 from slowscale.release.table import ReleasedSums, released_by, rollup_in_words
 
 ROWS_SHOWN, COLUMNS_SHOWN = 10, 6  # the most rows and columns of the table that are shown
@@ -502,7 +503,7 @@ class Accuracy:
                 having = [
                     one._as_floats(name)
                     for table, one in release.sums.items()
-                    if table in drawn and name in one.facts.columns
+                    if table in drawn and name in one.facts.columns and not isinstance(one.numbers, StoredTable)
                 ]
                 numbers = pa.table({name: np.concatenate(having)}) if having else None
                 errors = column_errors(name, column, numbers)
@@ -529,7 +530,7 @@ def column_groups(release: Release, labels: Labels) -> list[guarantee.Group]:
         publication = labels.publication or Publication(name)
         described = described_columns(one, publication, large=False)  # the table of errors has those
         rows: list[Row] = []
-        for column in one.table.column_names:
+        for column in one.column_names:
             if column in described and (entry := (column, described[column].text)) not in seen:
                 seen.add(entry)
                 rows.append([Cell("", code=column), described[column].text])
