@@ -59,6 +59,12 @@ class StoredTable:
         table, _ = (read_parquet if self.path.suffix == ".parquet" else read_csv)(self.path)
         return table
 
+    def column(self, name: str) -> pa.ChunkedArray:
+        """Return one column."""
+        if self.path.suffix != ".parquet":
+            return self.read().column(name)
+        return pyarrow.parquet.read_table(self.path, columns=[name]).column(name)
+
     def head(self, rows: int) -> pa.Table:
         """Return the first rows."""
         if self.path.suffix != ".parquet":

@@ -96,6 +96,10 @@ class ReleasedTable:
         """The names of the columns, in order."""
         return list(self.numbers.column_names)
 
+    def read_column(self, name: str) -> pa.ChunkedArray:
+        """Return one column; of numbers in files, no others are read."""
+        return self.numbers.column(name)
+
     def head(self, rows: int = 10) -> pa.Table:
         """Return the first rows, as an Arrow table; of numbers in files, no others are read."""
         return self.numbers.head(rows) if isinstance(self.numbers, StoredTable) else self.numbers.slice(0, rows)
@@ -476,7 +480,7 @@ class ReleasedSums(ReleasedTable):
 
     def _as_floats(self, column: str, side: int = 0) -> Array:
         """Return a column as floats, rounded to nearest or, with a side of −1 or 1, down or up."""
-        return as_floats(self.table[column], side)
+        return as_floats(self.read_column(column), side)
 
 
 def end_columns(low: Any, high: Any, facts: ColumnFacts) -> tuple[NumberColumn, NumberColumn]:

@@ -47,7 +47,6 @@ from slowscale.release.describing import (
 from slowscale.release.facts import NO_MEAN, ColumnFacts, Facts, TableFacts
 from slowscale.release.quantiles import ReleasedQuantiles
 from slowscale.release.release import Release
-from slowscale.release.stored import StoredTable
 from slowscale.release.table import ReleasedSums, released_by, rollup_in_words
 
 ROWS_SHOWN, COLUMNS_SHOWN = 10, 6  # the most rows and columns of the table that are shown
@@ -503,7 +502,7 @@ class Accuracy:
                 having = [
                     one._as_floats(name)
                     for table, one in release.sums.items()
-                    if table in drawn and name in one.facts.columns and not isinstance(one.numbers, StoredTable)
+                    if table in drawn and name in one.facts.columns
                 ]
                 numbers = pa.table({name: np.concatenate(having)}) if having else None
                 errors = column_errors(name, column, numbers)
