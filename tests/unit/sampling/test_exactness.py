@@ -15,11 +15,12 @@ from slowscale.mechanisms.drawing import AdditiveTask, TransformationTask
 from slowscale.mechanisms.exact_sums import Sums
 from slowscale.policy import PointsPolicy, PolylogPolicy, PowerPolicy
 from slowscale.sampling import exact
-from slowscale.sampling.bits import Stream
+from slowscale.sampling.bits import Bits, Stream
 from slowscale.sampling.samplers import Sampler
 
 # A million for each with SLOWSCALE_FULL=1; what is checked is the same.
 DRAWS = 1_000_000 if os.environ.get("SLOWSCALE_FULL") else 10_000
+SPLIT = 20_000
 
 PROMISE = (
     PowerPolicy(sigma=300, p=0.5) + 2 * PolylogPolicy(d=0.3, sigma=100, p=2.5) + PointsPolicy([(10, 0.01), (1e3, 0.5)])
@@ -79,6 +80,39 @@ def test_arrays_agree_with_arb_alone(name, monkeypatch):
         assert len(other.rows) == count
         for floors, same in zip(drawn, alone, strict=True):
             assert (floors[certain] == same[certain]).all()
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_draws_do_not_depend_on_what_is_drawn_with_them(name, monkeypatch):
+    """Neither on chunks and on what is drawn one by one, nor on which rows or buckets are drawn, and in which order."""
+    m, q, unit = MECHANISMS[name]
+    sums = np.array([q + i % 97 for i in range(SPLIT)], None if isinstance(q, int) else object)
+    starts = [0, 3000, 3003, 11_195, 16_000]
+    source = Recorded(name)
+    keys = [source.key() for _ in starts]
+
+    def drawn(at, first, end):
+        bits = Bits(keys[first:end], [start - starts[first] for start in starts[first:end]], private=False)
+        return m._release(sums[at], unit, 0.95, bits).units.tolist()
+
+    whole = drawn(slice(None), 0, 5)
+    assert len(whole) == SPLIT
+    for chunk, few in ((1000, 0), (1000, 40), (SPLIT, 4), (997, 4)):
+        monkeypatch.setattr(exact, "CHUNK", chunk)
+        monkeypatch.setattr(exact, "FEW_VALUES", few)
+        assert drawn(slice(None), 0, 5) == whole
+    monkeypatch.undo()
+    ends = [*starts[1:], SPLIT]
+    for first, end in ((4, 5), (1, 2), (0, 1), (3, 4), (2, 3), (1, 4), (2, 5)):  # the second has three rows
+        at = slice(starts[first], ends[end - 1])
+        assert drawn(at, first, end) == whole[at]
+    # A bucket needs only its first rows.
+    assert drawn(slice(0, 7), 0, 1) == whole[:7]
+
+
+def test_the_twin_another_key_gives_other_draws():
+    one, other = (ss.Gaussian(sigma=75)._release(np.zeros(100, int), 1, 0.95, Recorded(seed)).units for seed in (1, 2))
+    assert np.mean(one == other) < 0.1
 
 
 def test_the_twin_what_tier_two_decides_depends_on_later_bits():
