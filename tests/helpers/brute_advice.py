@@ -239,7 +239,8 @@ def random_problem(seed):
         arguments["presence"][top] = max(arguments["presence"].values())
     if kind in ("small", "losses"):
         large = float(values[-2])
-        arguments["relative"] = room() * max(abs(end - large) for end in known.prediction_interval(large)) / large
+        width = max(abs(end - large) for end in known.prediction_interval(large)) / large
+        arguments["relative"] = min(room() * width, 1.0)  # no larger share is allowed
     return Problem(kind, sizes, arguments)
 
 

@@ -986,10 +986,18 @@ def test_a_missing_package_is_named_before_anything_is_charged(
     assert not (folder / "farms.ledger").exists()
 
 
-def test_the_command_that_quantiles_print_runs_when_it_is_pasted(slowscale, monkeypatch):
-    code, out, _ = slowscale(
-        "quantiles", "farms.csv", "--column", "cattle", "--loss", "1", "--grid", "1,10,100", "--yes"
-    )
+@pytest.mark.parametrize(
+    ("largest", "names"),
+    [
+        ({}, ["p10", "p50", "p90"]),
+        ({"cattle": 4000}, ["p10", "p50", "p90", "largest allowed"]),
+        ({"cattle": 0.5}, ["p10", "p50", "p90"]),  # below the lowest size of the grid
+    ],
+)
+def test_the_command_that_quantiles_print_runs_when_it_is_pasted(slowscale, monkeypatch, largest, names):
+    ss.Ledger("q.ledger", {"*": ss.Gaussian(sigma=0.1).policy}, largest=largest)
+    options = ("--loss", "1", "--grid", "1,10,100", "--ledger", "q.ledger", "--yes")
+    code, out, _ = slowscale("quantiles", "farms.csv", "--column", "cattle", *options)
     assert code == 0
     advised = []
 
@@ -1000,7 +1008,7 @@ def test_the_command_that_quantiles_print_runs_when_it_is_pasted(slowscale, monk
     monkeypatch.setattr(ss, "advise", advise)
     words = shlex.split(out[out.index("slowscale advise") :])
     assert slowscale(*words[1:])[0] == 0
-    assert list(advised[0].records) == ["p10", "p50", "p90"]
+    assert list(advised[0].records) == names
 
 
 def test_help_lists_every_command_under_its_heading_and_no_flag_takes_a_value(slowscale):

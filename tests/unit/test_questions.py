@@ -246,6 +246,16 @@ def test_a_ledger_that_exists_keeps_its_caps(folder):
     assert "caps" not in tomllib.loads((folder / "next.toml").read_text())["ledger"]
 
 
+def test_the_largest_value_of_a_ledger_is_the_largest_size(folder):
+    ss.Ledger(folder / "farms.ledger", dataset="farms", largest={"cattle": 100_000})
+    done = init(answered(_6=["100001", ""], _11=[]))  # one above it, then Enter
+    assert done.exit_code == 0, done.output
+    assert done.output.count("Cattle of the largest that may occur: [100000]") == 2
+    assert "It must be at most 100000" in done.output
+    plan = tomllib.loads((folder / "plan.toml").read_text(encoding="utf-8"))
+    assert plan["report"]["sizes"][-1] == {"name": "largest record", "size": 100_000}
+
+
 @pytest.mark.parametrize("option", ["--no-questions", "--yes", "-y"])
 def test_without_questions_the_choices_stay_open(folder, option):
     done = init([], option)

@@ -9,6 +9,7 @@ import typer
 from slowscale.cli.shared import AsJson, as_option_error, check_terminal, confirm, echo, options_of, print_json
 
 if TYPE_CHECKING:
+    from slowscale.accounting.largest import Value
     from slowscale.release.quantiles import ReleasedQuantiles
     from slowscale.release.request import Quantiles
 
@@ -67,6 +68,8 @@ def quantiles(
     as_json: AsJson = False,
 ) -> None:
     """Release private quantiles of record sizes, to choose mechanisms by; every record loses the same, --loss."""
+    from slowscale.accounting import Ledger
+    from slowscale.accounting.largest import value_of
     from slowscale.core.errors import ParameterError
     from slowscale.core.numbers import format_number
     from slowscale.plan import read_plan, run_quantiles
@@ -106,7 +109,9 @@ def quantiles(
     if as_json:
         print_json(found.to_dict())
     else:
-        echo(f"{found!r}\n{_for_advice(found)}")
+        stated = {} if plan is None else plan.data.largest
+        largest = stated if charged is None else Ledger(charged).largest
+        echo(f"{found!r}\n{_for_advice(found, value_of(largest, column))}")
 
 
 @contextmanager
@@ -158,8 +163,9 @@ def _csv_form(texts: Sequence[str]) -> dict[str, str] | None:
     return {name: value for name, _, value in pairs} or None
 
 
-def _for_advice(found: "ReleasedQuantiles") -> str:
-    """Return a command `slowscale advise` that takes the sizes, or why there is none."""
+def _for_advice(found: "ReleasedQuantiles", largest: "Value | None") -> str:
+    """Return a command `slowscale advise` that takes the sizes and the largest value, or why there is none."""
+    from slowscale.accounting.largest import proven_to
     from slowscale.advice.advising import MOST_NAMED_RECORDS
     from slowscale.core.numbers import format_number
 
@@ -167,9 +173,11 @@ def _for_advice(found: "ReleasedQuantiles") -> str:
         return f"slowscale advise takes at most {MOST_NAMED_RECORDS} of these sizes, with --records."
     records = ",".join(f"{name}={size}" for name, size in found.items())
     interval = list(found.values())[len(found) // 2]
+    # A private size may be above the largest value, and advice refuses it there.
+    bound = "" if largest is None or max(found.values()) > proven_to(largest) else f" --largest {largest}"
     return (
         f"To be advised by these sizes, with 95 % of small sums within ±{format_number(float(interval))} (choose your "
-        f'own): slowscale advise --records "{records}" --interval {interval}'
+        f'own): slowscale advise --records "{records}" --interval {interval}{bound}'
     )
 
 

@@ -23,6 +23,7 @@ from slowscale.core.markup import is_unicode, terminal_text
 if TYPE_CHECKING:
     from slowscale.accounting import Ledger
     from slowscale.accounting.explanation import Explanation
+    from slowscale.accounting.largest import Value
     from slowscale.advice import Advice
     from slowscale.core.typing import UnitLike
     from slowscale.plan.starting import Choices, PlannedData
@@ -189,7 +190,7 @@ def _check_caps(ledger: "Ledger | None", column: str, advice: "Advice") -> "Advi
 
     try:
         if ledger is not None:
-            ledger.check(Charge(RecordPolicy(((column, advice.best.policy),))))
+            ledger.check(Charge(RecordPolicy(((column, advice.best.policy),)), largest=ledger.largest))
     except CapError as error:
         raise WrongAnswerError(f"{error}; ask for less accuracy, or stop with Ctrl-C") from None
     return advice
@@ -261,11 +262,14 @@ def _ask_cells(by: Sequence[str], confidential: Sequence[str], data: "PlannedDat
 
 def _ask_noise(sums: Sequence[str], who: str, ledger: "Ledger | None") -> "dict[str, Advice]":
     """Ask for sizes and accuracy, and return what is advised for each column, within the caps of a ledger."""
+    from slowscale.accounting.largest import value_of
+
     echo(
         "\nSizes that are public knowledge choose the noise, and are published. Do not look them up in the records.",
         err=True,
     )
-    sizes = {column: _ask_sizes(column, who) for column in sums}
+    largest = {} if ledger is None else ledger.largest
+    sizes = {column: _ask_sizes(column, who, value_of(largest, column)) for column in sums}
     common = [name for name in next(iter(sizes.values())) if all(name in one for one in sizes.values())]
     hide = _ask(f"Hide the value of the largest {who}, to about 10 %?", "hide", "yes", _yes_or_no)
     return {
@@ -406,8 +410,9 @@ def _in_words(wanted: Mapping[str, float]) -> str:
     return ", ".join(f"{wanted[name] * by:.6g}{sign}" for name, (by, sign) in shares.items() if name in wanted)
 
 
-def _ask_sizes(column: str, who: str) -> dict[str, float]:
-    """Return the named sizes of a column, which may leave out the large one."""
+def _ask_sizes(column: str, who: str, most: "Value | None") -> dict[str, float]:
+    """Return the named sizes of a column up to its largest value, which may leave out the large one."""
+    from slowscale.accounting.largest import proven_to
     from slowscale.accounting.sizes import LARGEST_SIZE
 
     found: dict[str, float] = {}
@@ -421,13 +426,15 @@ def _ask_sizes(column: str, who: str) -> dict[str, float]:
                 raise WrongAnswerError(f"Type a number from {1 / LARGEST_SIZE:g} to {LARGEST_SIZE:g}.")
             if SEPARATED.fullmatch(text):
                 echo(f"  {text} is read as {number:.10g}.", err=True)
+            if number > proven_to(most):
+                raise WrongAnswerError(f"It must be at most {most}: by the ledger, releases refuse larger values.")
             if found and number < max(found.values()):
                 raise WrongAnswerError(
                     f"It must be at least {max(found.values()):g}: sizes are asked for in increasing order."
                 )
             return number
 
-        default = "none" if name == "large" else ""
+        default = "none" if name == "large" else str(most) if name == "largest" and most is not None else ""
         number = _ask(f"{column} of {words.replace('one', who)}:", "sizes", default, size)
         if number is not None:
             found[f"{name} {who}"] = number

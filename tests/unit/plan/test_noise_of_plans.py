@@ -101,6 +101,9 @@ def test_noise_goes_through_the_release_its_facts_and_the_ledger(plan_with, tmp_
         assert release.policy(record) == pytest.approx(
             sum(m.tight_policy(record[name]) for name, m in expected.items())
         )
+    session = ss.Session(tmp_path / "d.csv", types={"emp": "int64", "pay": "int64"})
+    records = ({"emp": 1, "pay": 10}, {"emp": 20, "pay": 300})
+    assert session.losses(again).largest[1] == pytest.approx(max(map(again.policy, records)))
     ledger = ss.Ledger(tmp_path / "l.ledger")
     assert ledger.caps["emp"](50) == plan.caps["emp"](50)
     assert ledger.spent(record) == made.policy(record)
