@@ -580,11 +580,15 @@ def _other_order(later: str | None, earlier: str | None) -> list[str]:
 
 
 def _other_columns(later: ReleasedSums, earlier: ReleasedSums, columns: Iterable[str]) -> list[str]:
-    return [
-        f"{name} is computed by another expression in each table"
-        for name in columns
-        if later.facts.derived.get(name) != earlier.facts.derived.get(name)
-    ]
+    """Return notes on columns that are other quantities by their facts."""
+    notes = []
+    for name in columns:
+        one, other = later.facts.columns[name], earlier.facts.columns[name]
+        if later.facts.derived.get(name) != earlier.facts.derived.get(name):
+            notes.append(f"{name} is computed by another expression in each table")
+        if {one.negatives, other.negatives} == {"zero", "kept"}:
+            notes.append(f"{name} counts negative values as 0 in one of the tables only")
+    return notes
 
 
 def share(
@@ -643,7 +647,7 @@ def share(
         else:
             results[name] = _boxed_share(x, y, level, contained)
     notes = [f"rows left out: {left:,} without a total"] if (left := len(table) - rows.size) else []
-    notes += _other_records(table, total)
+    notes += [*_other_records(table, total), *_other_columns(table, total, results)]
     return _derived(table, table.table.take(to_arrow(rows)), table.facts.by, "share", level, results, notes, total)
 
 
