@@ -308,7 +308,7 @@ def _reading(publication: Publication, tables: Sequence[PublishedTable]) -> list
         rounded = ", ".join(f"{estimates[name].title} to multiples of {grid(step)}" for name, step in steps.items())
         words.append(
             f"Rounded are: {rounded}. Estimates are rounded to the nearest multiple, and to the even one if two are "
-            "equally near. Ends of intervals are rounded outwards."
+            "equally near: that adds up to half of the multiple to the error. Ends of intervals are rounded outwards."
         )
     return words
 
