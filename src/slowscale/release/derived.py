@@ -404,8 +404,9 @@ def _compare(
     """Return a table with the rows of two tables that have the same keys, compared column by column."""
     level_quantile(level)
     if isinstance(given, Mapping):
-        earlier, rows, partners, by = later, *_within(later, given)
-        notes = []
+        earlier, by = later, later.facts.by
+        rows, partners, left = _within(later, given)
+        notes = [f"rows left out: {left:,} without a partner"] if left else []
     else:
         earlier = _sums(given, "earlier")
         if _drawn(later) == _drawn(earlier):
@@ -509,10 +510,10 @@ def _matched(one: ReleasedSums, other: ReleasedSums, by: Sequence[str], argument
     return rows, found[rows]
 
 
-def _within(table: ReleasedSums, labels: Mapping[str, Any]) -> tuple[Any, Any, tuple[str, ...]]:
+def _within(table: ReleasedSums, labels: Mapping[str, Any]) -> tuple[Any, Any, int]:
     """Return the rows of a table without those that have certain labels, and the rows with these labels in their place.
 
-    The third value is the key columns.
+    The third value is the number of rows without a partner, which are left out.
     """
     by = table.facts.by
     if not labels:
@@ -527,17 +528,16 @@ def _within(table: ReleasedSums, labels: Mapping[str, Any]) -> tuple[Any, Any, t
             raise ParameterError("earlier", f"must have a label of the key column {key!r}", code="value", given=label)
         inside &= np.asarray(same.to_numpy()).astype(bool)
     rows, partners = np.flatnonzero(~inside), np.flatnonzero(inside)
-    left = [key for key in by if key not in labels]
-    if left:
-        sides = [[table.table[key].take(to_arrow(some)) for key in left] for some in (rows, partners)]
-        found = key_positions(*sides)
-        rows, found = rows[found >= 0], found[found >= 0]
-        partners = partners[found]
+    others = [key for key in by if key not in labels]
+    if others:
+        found = key_positions(*([table.table[key].take(to_arrow(some)) for key in others] for some in (rows, partners)))
     else:
-        partners = np.full(rows.size, partners[0]) if partners.size else partners
+        found = np.zeros(rows.size, np.int64) if partners.size else np.full(rows.size, -1)
+    left = np.sum(found < 0) + np.setdiff1d(np.arange(partners.size), found).size
+    rows, partners = rows[found >= 0], partners[found[found >= 0]]
     if not rows.size or not partners.size:
         raise ParameterError("earlier", "has no row to compare with", code="empty", given=labels)
-    return rows, partners, by
+    return rows, partners, int(left)
 
 
 def _as_label(given: Any, dtype: pa.DataType) -> pa.Scalar | None:

@@ -415,7 +415,15 @@ def test_rows_of_one_table_are_compared_by_a_label(panel):
     assert table["x_growth"].to_numpy() == pytest.approx((x[2024] / x[2023] - 1).to_numpy(), rel=1e-4)
     against = panel.difference({"town": "01003", "year": 2023}).to_pandas()
     assert len(against) == 5
+    assert panel.growth({"year": 2023}).notes == panel.growth({"town": "01003", "year": 2023}).notes == ()
     assert against["x_difference"].tolist() == (panel.to_pandas()["x"] - x.loc["01003", 2023]).tolist()[1:]
+
+
+def test_a_note_counts_rows_without_a_partner():
+    keys = pd.DataFrame([("a", 2023), ("a", 2024), ("b", 2024), ("c", 2023), ("d", 2023)], columns=["town", "year"])
+    found = with_sums(keys.assign(x=500), ss.Gaussian(sigma=5), keys).difference({"year": 2023})
+    assert found.table["town"].to_pylist() == ["a"]
+    assert found.notes == ("rows left out: 3 without a partner",)
 
 
 @pytest.mark.parametrize("label", [2023.0, np.int64(2023), np.float64(2023)])
