@@ -6,10 +6,11 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
+from helpers.errors import refused
 from helpers.pages import unaccounted
 
 import slowscale as ss
-from slowscale.cli.demo import demo
+from slowscale.cli.demo import LEDGER, demo
 from slowscale.core.numbers import format_number, share
 from slowscale.plan import read_plan
 from slowscale.release.columns import explain_columns
@@ -61,6 +62,38 @@ def test_the_demonstration_publishes_for_readers(tmp_path, capsys):
     found = release.explain({"emp": 2, "payann": 106})
     assert f"right at most {share(found.guessed)} of the time" in lines[1]
     assert set(release.facts.tables) == {"cells", "industries", "sectors", "total"}
+
+
+def test_the_demonstration_starts_anew_after_it_was_killed(tmp_path):
+    """A killed process leaves a journal beside the ledger. Links are replaced, and files of others stay."""
+    kept = [tmp_path / name for name in ("elsewhere.toml", "notes.txt")]
+    for file in kept:
+        file.write_text("kept")
+    (tmp_path / "plan.toml").symlink_to(kept[0])
+    ss.Ledger(tmp_path / LEDGER, {"emp": ss.Gaussian(sigma=1).policy}, dataset="simulated-establishments").close()
+    (tmp_path / f"{LEDGER}-journal").write_bytes(b"x" * 600)
+    demo(tmp_path, overwrite=True)
+    assert [file.read_text() for file in kept] == ["kept", "kept"]
+    assert not (tmp_path / "plan.toml").is_symlink()
+    assert (tmp_path / "published" / "report.html").exists()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_the_demonstration_removes_no_other_ledger(tmp_path, overwrite):
+    with ss.Ledger(tmp_path / LEDGER, {"emp": ss.Gaussian(sigma=1).policy}, dataset="farms"):
+        pass
+    before = (tmp_path / LEDGER).read_bytes()
+    with refused(ss.ParameterError, str(tmp_path) + "/" + LEDGER, code="exists"):
+        demo(tmp_path, overwrite=overwrite)
+    assert [file.read_bytes() for file in tmp_path.iterdir()] == [before]
+
+
+@pytest.mark.parametrize(("name", "overwrite"), [("published", False), ("cells.csv", True)])
+def test_the_demonstration_writes_nothing_where_it_is_refused(tmp_path, name, overwrite):
+    (tmp_path / name).mkdir()
+    with refused(ss.ParameterError, str(tmp_path) + "/" + name, code="exists"):
+        demo(tmp_path, overwrite=overwrite)
+    assert [file.name for file in tmp_path.iterdir()] == [name]
 
 
 def test_the_noise_of_the_demonstration_is_what_is_advised(mechanisms):

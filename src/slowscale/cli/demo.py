@@ -3,7 +3,9 @@
 The files in `datasets/demo` are its plan, the wishes that the noise was advised for, and the names of industries.
 """
 
+import os
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from slowscale.plan import Plan
 
 DATA, PUBLIC_CELLS, LEDGER = "establishments.parquet", "cells.csv", "establishments.ledger"
+NAME, RESULTS = "simulated-establishments", "published"  # as in the plan
 SHIPPED = ("plan.toml", "columns.toml", "industries.csv", "sectors.csv")
 
 
@@ -28,14 +31,21 @@ def demo(
 
     With --overwrite, the demonstration starts anew, with a new ledger.
     """
+    from slowscale.accounting import Ledger
     from slowscale.core.errors import ParameterError
     from slowscale.plan import read_plan, run_plan
 
     if folder.exists() and not folder.is_dir():
         raise ParameterError(folder, "is a file", code="exists", remedy="choose another folder")
-    for name in (*SHIPPED, DATA, PUBLIC_CELLS, LEDGER):
-        if (folder / name).exists() and not overwrite:
+    for name in (*SHIPPED, DATA, PUBLIC_CELLS, LEDGER, RESULTS):
+        if not overwrite and os.path.lexists(folder / name):
             raise ParameterError(folder / name, "exists", code="exists", remedy="choose another folder, or --overwrite")
+        if name != RESULTS and (folder / name).is_dir():
+            raise ParameterError(folder / name, "is a folder", code="exists", remedy="choose another folder")
+    if os.path.lexists(folder / LEDGER) and Ledger(folder / LEDGER).dataset != NAME:
+        raise ParameterError(
+            folder / LEDGER, "is not of the demonstration", code="exists", remedy="choose another folder"
+        )
     try:
         records = _write_inputs(folder)
     except OSError as error:
@@ -58,17 +68,24 @@ def _write_inputs(folder: Path) -> int:
     import pyarrow.csv
     import pyarrow.parquet
 
+    from slowscale.accounting.storage import JOURNALS
+    from slowscale.core.files import Writers, write_files
     from slowscale.datasets import establishments
 
     folder.mkdir(parents=True, exist_ok=True)
     table = establishments()
-    pyarrow.parquet.write_table(table, folder / DATA)
     keys = ["county", "naics3"]
     cells = table.group_by(keys).aggregate([]).sort_by([(key, "ascending") for key in keys])
-    pyarrow.csv.write_csv(cells, folder / PUBLIC_CELLS)
+    inputs: Writers = {
+        folder / DATA: lambda path: pyarrow.parquet.write_table(table, path),
+        folder / PUBLIC_CELLS: lambda path: pyarrow.csv.write_csv(cells, path),
+    }
     for name in SHIPPED:
-        (folder / name).write_bytes(files("slowscale.datasets").joinpath("demo", name).read_bytes())
-    (folder / LEDGER).unlink(missing_ok=True)
+        content = files("slowscale.datasets").joinpath("demo", name).read_bytes()
+        inputs[folder / name] = partial(Path.write_bytes, data=content)
+    write_files(inputs, overwrite=True)
+    for ending in ("", *JOURNALS):  # a killed demonstration leaves a journal
+        Path(f"{folder / LEDGER}{ending}").unlink(missing_ok=True)
     return len(table)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from slowscale.core.files import sqlite_address
 from slowscale.core.interrupts import uninterrupted
 
+REMOVED = 1  # the version of a file that was removed while it was locked
 NO_LOCKS = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOLFS, sqlite3.SQLITE_PROTOCOL)
 
 
@@ -36,20 +37,27 @@ def locked(path: Path, *, wait: float = 0, remove: bool = False) -> Iterator[boo
     try:
         # An interrupt in between would leave the file.
         with nullcontext() if wait else uninterrupted():
-            place = _made(path)
-            connection = _connect(path, "rw", wait)
-            # Nothing is written, so no journal is needed.
-            taken = _can(connection, "PRAGMA journal_mode = OFF") and _can(connection, "BEGIN EXCLUSIVE")
-            if taken and remove:  # its last holder may have removed the file before it was locked here
-                with suppress(OSError):
-                    taken = os.path.samestat(os.stat(path), place)
+            _make(path)
+            try:
+                connection = _connect(path, "rw", wait)
+            except OSError:
+                if os.path.lexists(path):
+                    raise  # otherwise its last holder has just removed it
+            else:
+                # Nothing is written while the lock is held, so no journal is needed.
+                taken = _can(connection, "PRAGMA journal_mode = OFF") and _can(connection, "BEGIN EXCLUSIVE")
+                taken = taken and connection.execute("PRAGMA user_version").fetchone() != (REMOVED,)
         yield taken
     finally:
         with uninterrupted():
-            if taken and remove:
+            if taken and remove and connection is not None:
                 with suppress(PermissionError):  # Windows removes no open file
                     path.unlink(missing_ok=True)
                     remove = False
+                    # Who has opened the file already must not take it for the lock: there may be a new one.
+                    with suppress(sqlite3.Error):
+                        connection.execute(f"PRAGMA user_version = {REMOVED}")
+                        connection.execute("COMMIT")
             if connection is not None:
                 connection.close()
             if taken and remove:
@@ -57,18 +65,17 @@ def locked(path: Path, *, wait: float = 0, remove: bool = False) -> Iterator[boo
                     path.unlink(missing_ok=True)
 
 
-def _made(path: Path) -> os.stat_result:
-    """Create a file unless it exists, and return what it is; raise OSError for a link, a folder or a pipe."""
-    # Opening a pipe would wait, and a link could lead anywhere. Windows has neither flag.
-    safely = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    file = os.open(path, os.O_RDWR | os.O_CREAT | safely, 0o600)
+def _make(path: Path) -> None:
+    """Create a file unless it exists; raise OSError for a link, a folder or a pipe.
+
+    A file that exists is not opened: on POSIX systems, closing it would end the locks of this process on it.
+    """
     try:
-        place = os.fstat(file)
-    finally:
-        os.close(file)
-    if not stat.S_ISREG(place.st_mode):
-        raise OSError(errno.EINVAL, "is not a regular file", str(path))
-    return place
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                raise OSError(errno.EINVAL, "is not a regular file", str(path)) from None
 
 
 def is_locked(path: Path) -> bool:

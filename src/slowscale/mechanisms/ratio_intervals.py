@@ -15,6 +15,7 @@ times the ratio of both g. The entries are so close that this adds at most `WIDT
 """
 
 import math
+import threading
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -59,9 +60,12 @@ class HalfWidths:
     If `shared`, the noise is (1 + g)·Z₁ + g·Z₂. The table gets entries where intervals end, until they are close enough
     there. An interval ends in the same place whichever other entries there are: what decides is the largest of the
     steps, each half of another, whose entries are close enough.
+
+    Threads share a table: who reads it or adds entries holds its lock.
     """
 
     def __init__(self, first: NoisySum, second: NoisySum, level: float, shared: bool) -> None:
+        self.lock = threading.Lock()
         self.shared = shared
         self.terms = first, second
         self.level, miss = _without_rounding(first, second, level)
@@ -218,9 +222,10 @@ def _hull(x: tuple[Array, Array], y: tuple[Array, Array], widths: HalfWidths) ->
     """Return the least and the largest g >= 0 with |x − g·y| <= h(g) for bounds on x and y; NaN if there is none."""
     low, high = np.empty(x[0].size), np.empty(x[0].size)
     pending = True
-    while pending:
-        _fill(low, high, x, y, widths)
-        pending = widths.refine(np.concatenate([low, high]))
+    with widths.lock:
+        while pending:
+            _fill(low, high, x, y, widths)
+            pending = widths.refine(np.concatenate([low, high]))
     return low, high
 
 

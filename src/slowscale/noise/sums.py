@@ -118,7 +118,11 @@ def _half_widths(noise: SymmetricNoise, counts: tuple[int, ...], level: float, u
 
 def _one(noise: SymmetricNoise, level: float, unit: float | None) -> float:
     half = noise.isf(level_quantile(level)) * (1 + 1e-14)
-    return half if unit is None else max(float(math.ceil(half / unit - 0.5)), 0.0)
+    return half if unit is None else max(_rounded_up_to_whole(half / unit - 0.5), 0.0)
+
+
+def _rounded_up_to_whole(number: float) -> float:
+    return float(math.ceil(number)) if math.isfinite(number) else number
 
 
 def _one_count(
@@ -420,7 +424,7 @@ class _Cells:
             return steps * self.step * (1 + QUANTILE_ERROR)
         if self.exact:
             return steps - 0.5
-        return float(math.ceil(steps * (self.step / self.unit) * (1 + QUANTILE_ERROR) - 0.5))
+        return _rounded_up_to_whole(steps * (self.step / self.unit) * (1 + QUANTILE_ERROR) - 0.5)
 
 
 def uniform_transform(t: Array, count: int) -> Array:

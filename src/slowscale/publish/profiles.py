@@ -280,8 +280,10 @@ def _basic_estimate(
             zero = pa.scalar(0).cast(shown.type)
             shown = pc.if_else(pc.less(shown, zero), zero, shown)
         if role == "estimate":
-            words = "" if step is None else f"Rounded to a multiple of {grid(step)}."
-            words = f"{words} Negative estimates are shown as 0.".strip() if rule == "zero" else words
+            words = "Negative estimates are shown as 0." if rule == "zero" else ""
+            if step is not None:
+                adds = f"Rounded to a multiple of {grid(step)}, which adds up to {grid(step / 2)} to the error."
+                words = f"{adds} {words}".strip()
         else:
             words = "" if step is None else f"Rounded outwards to a multiple of {grid(step)}."
         yield estimate.column(role, name + suffix, shown, words=words, unit=unit, step=step or estimate.unit)

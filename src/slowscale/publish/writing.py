@@ -27,7 +27,7 @@ from slowscale.mechanisms.calibration import notion_in_words
 from slowscale.publish.excel import check_excel, write_excel
 from slowscale.publish.profiles import CV_WORDS, PublishedTable, finite, flag_words, published_tables
 from slowscale.publish.publication import NOT_PRIVATE_NOTE, Publication
-from slowscale.release.describing import column_errors, error_sentences
+from slowscale.release.describing import clipped_words, column_errors, error_sentences
 from slowscale.release.facts import BASIC_METADATA, METADATA, PUBLICATION, escape_formulas, escaped_names, file_hash
 from slowscale.release.release import Release
 from slowscale.release.table import ReleasedSums, released_by, rollup_in_words
@@ -308,7 +308,7 @@ def _reading(publication: Publication, tables: Sequence[PublishedTable]) -> list
         rounded = ", ".join(f"{estimates[name].title} to multiples of {grid(step)}" for name, step in steps.items())
         words.append(
             f"Rounded are: {rounded}. Estimates are rounded to the nearest multiple, and to the even one if two are "
-            "equally near. Ends of intervals are rounded outwards."
+            "equally near: that adds up to half of the multiple to the error. Ends of intervals are rounded outwards."
         )
     return words
 
@@ -322,9 +322,8 @@ def _noise(publication: Publication, release: ReleasedSums) -> list[str]:
     for name, column in release.facts.columns.items():
         made_by = released_by(column)
         how = "" if made_by is None else f" {made_by.words.format(total='sum')}"
-        clipped = " Results below 0 were raised to 0, which biases them upwards." if column.nonnegative else ""
         label = publication.label(name)
-        words.append(f"{label.title} ({name}): {column.described}, unit {column.unit}.{how}{clipped}")
+        words.append(f"{label.title} ({name}): {column.described}, unit {column.unit}.{how}{clipped_words(column)}")
         if not rollup and (errors := column_errors(name, column, release.table)):
             measured = "" if label.unit is None else f" ({label.unit})"
             words.append(f"How wrong {label.title} can be{measured}: {' '.join(error_sentences(errors))}")

@@ -404,8 +404,9 @@ def _compare(
     """Return a table with the rows of two tables that have the same keys, compared column by column."""
     level_quantile(level)
     if isinstance(given, Mapping):
-        earlier, rows, partners, by = later, *_within(later, given)
-        notes = []
+        earlier, by = later, later.facts.by
+        rows, partners, left = _within(later, given)
+        notes = [f"rows left out: {left:,} without a partner"] if left else []
     else:
         earlier = _sums(given, "earlier")
         if _drawn(later) == _drawn(earlier):
@@ -509,10 +510,10 @@ def _matched(one: ReleasedSums, other: ReleasedSums, by: Sequence[str], argument
     return rows, found[rows]
 
 
-def _within(table: ReleasedSums, labels: Mapping[str, Any]) -> tuple[Any, Any, tuple[str, ...]]:
+def _within(table: ReleasedSums, labels: Mapping[str, Any]) -> tuple[Any, Any, int]:
     """Return the rows of a table without those that have certain labels, and the rows with these labels in their place.
 
-    The third value is the key columns.
+    The third value is the number of rows without a partner, which are left out.
     """
     by = table.facts.by
     if not labels:
@@ -527,17 +528,16 @@ def _within(table: ReleasedSums, labels: Mapping[str, Any]) -> tuple[Any, Any, t
             raise ParameterError("earlier", f"must have a label of the key column {key!r}", code="value", given=label)
         inside &= np.asarray(same.to_numpy()).astype(bool)
     rows, partners = np.flatnonzero(~inside), np.flatnonzero(inside)
-    left = [key for key in by if key not in labels]
-    if left:
-        sides = [[table.table[key].take(to_arrow(some)) for key in left] for some in (rows, partners)]
-        found = key_positions(*sides)
-        rows, found = rows[found >= 0], found[found >= 0]
-        partners = partners[found]
+    others = [key for key in by if key not in labels]
+    if others:
+        found = key_positions(*([table.table[key].take(to_arrow(some)) for key in others] for some in (rows, partners)))
     else:
-        partners = np.full(rows.size, partners[0]) if partners.size else partners
+        found = np.zeros(rows.size, np.int64) if partners.size else np.full(rows.size, -1)
+    left = np.sum(found < 0) + np.setdiff1d(np.arange(partners.size), found).size
+    rows, partners = rows[found >= 0], partners[found[found >= 0]]
     if not rows.size or not partners.size:
         raise ParameterError("earlier", "has no row to compare with", code="empty", given=labels)
-    return rows, partners, by
+    return rows, partners, int(left)
 
 
 def _as_label(given: Any, dtype: pa.DataType) -> pa.Scalar | None:
@@ -580,11 +580,15 @@ def _other_order(later: str | None, earlier: str | None) -> list[str]:
 
 
 def _other_columns(later: ReleasedSums, earlier: ReleasedSums, columns: Iterable[str]) -> list[str]:
-    return [
-        f"{name} is computed by another expression in each table"
-        for name in columns
-        if later.facts.derived.get(name) != earlier.facts.derived.get(name)
-    ]
+    """Return notes on columns that are other quantities by their facts."""
+    notes = []
+    for name in columns:
+        one, other = later.facts.columns[name], earlier.facts.columns[name]
+        if later.facts.derived.get(name) != earlier.facts.derived.get(name):
+            notes.append(f"{name} is computed by another expression in each table")
+        if {one.negatives, other.negatives} == {"zero", "kept"}:
+            notes.append(f"{name} counts negative values as 0 in one of the tables only")
+    return notes
 
 
 def share(
@@ -643,7 +647,7 @@ def share(
         else:
             results[name] = _boxed_share(x, y, level, contained)
     notes = [f"rows left out: {left:,} without a total"] if (left := len(table) - rows.size) else []
-    notes += _other_records(table, total)
+    notes += [*_other_records(table, total), *_other_columns(table, total, results)]
     return _derived(table, table.table.take(to_arrow(rows)), table.facts.by, "share", level, results, notes, total)
 
 

@@ -232,8 +232,15 @@ def _in(unit: str | None) -> str:
 def _estimate(what: str, column: ColumnFacts, facts: TableFacts, unit: str | None) -> str:
     where = "in the cell" if facts.by else "in total"
     noise = "with random noise" if facts.rollup is None else "added up from published cells with random noise"
-    clipped = " Results below 0 were raised to 0." if column.nonnegative else ""
-    return f"{what} {where}{_in(unit)}, {noise}.{clipped}"
+    return f"{what} {where}{_in(unit)}, {noise}.{clipped_words(column)}"
+
+
+def clipped_words(column: ColumnFacts) -> str:
+    """Return what was done with results below 0, after a space."""
+    if not column.nonnegative:
+        return ""
+    words = " Results below 0 were raised to 0, which biases them upwards."
+    return words if column.at_least is not None else f"{words} The errors stated are for true sums not below 0."
 
 
 def _error_words(name: str, facts: TableFacts, numbers: pa.Table | None) -> Iterator[str]:

@@ -7,6 +7,7 @@ written again, so that files of later versions survive.
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -47,6 +48,7 @@ WRITTEN_NUMBER = r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 Many = BeforeValidator(lambda given: tuple(given) if isinstance(given, list) else given)
 Texts = Annotated[tuple[str, ...], Many]
 Numbers = Annotated[tuple[int | float, ...], Many]
+Probability = Annotated[float, Field(gt=0, lt=1)]
 Units = Mapping[str, str | None] | None  # units of measure, by column
 Description = Annotated[tuple[Mapping[str, Any], ...] | None, Many]  # a policy, as `RecordPolicy.from_dict` reads it
 
@@ -93,8 +95,8 @@ class PartitionFacts(_Facts):
 
 def _positive(unit: str) -> str:
     try:
-        positive = Fraction(unit) > 0
-    except (ValueError, ZeroDivisionError):
+        positive = 0 < float(Fraction(unit)) < math.inf
+    except (ValueError, ArithmeticError):
         positive = False
     if not positive:
         raise ValueError("must be a number > 0, as text")
@@ -135,11 +137,11 @@ class ColumnFacts(_Facts):
     mechanism: Mapping[str, Any] | None = None
     described: str
     unit: Annotated[str, AfterValidator(_positive)]
-    level: float
+    level: Probability
     nonnegative: bool
     estimator: str
     se: str
-    at_least: int | None = None
+    at_least: Annotated[int, Field(ge=0)] | None = None
     on_grid: bool
     rounding_bias: float
     nulls: Annotated[str, Field(pattern="^(error|zero)$")] | None = None
@@ -164,7 +166,7 @@ class RatioFacts(_Facts):
 
     numerator: str
     denominator: str
-    level: float
+    level: Probability
     interval: str
     approximate: bool
 
@@ -197,7 +199,7 @@ class QuantilesFacts(_Facts):
     grid: Numbers
     rates: Annotated[tuple[float, ...], Many]
     loss: float
-    level: Annotated[float, Field(gt=0, lt=1)]
+    level: Probability
     nulls: str
     reads: Texts | None = None
 

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from slowscale.core import locks
 from slowscale.core.locks import is_locked, locked
 
 HOLDER = """
@@ -69,6 +70,11 @@ def test_threads_exclude_each_other(path):
         thread.start()
         thread.join()
         assert is_locked(path)
+        # Closing the file in the thread would end the lock of the process.
+        other = subprocess.run(
+            [sys.executable, "-c", HOLDER, str(path)], input="", capture_output=True, text=True, check=True
+        )
+        assert other.stdout == "False\n"
     assert found == [False]
     assert not is_locked(path)
 
@@ -82,10 +88,9 @@ def test_looking_takes_no_lock(path):
         assert taken
 
 
-def test_a_removed_lock_file_is_no_lock(path, monkeypatch):
+@pytest.mark.parametrize("new", [False, True])
+def test_a_removed_lock_file_is_no_lock(path, monkeypatch, new):
     """Between opening and locking a file, its last holder may remove it, and a third process create it anew."""
-    from slowscale.core import locks
-
     with locked(path, remove=True) as taken:
         assert taken
         assert path.exists()
@@ -94,14 +99,27 @@ def test_a_removed_lock_file_is_no_lock(path, monkeypatch):
 
     def slowly(*given):
         connection = connect(*given)
-        path.rename(path.with_name("old"))
-        path.touch()
+        monkeypatch.setattr(locks, "_connect", connect)
+        with locked(path, remove=True) as taken:
+            assert taken
+        if new:
+            path.touch()
         return connection
 
+    with locked(path):
+        pass
     monkeypatch.setattr(locks, "_connect", slowly)
     with locked(path, remove=True) as taken:
         assert not taken
-    assert path.exists()
+    assert path.exists() == new
+
+
+def test_a_file_that_is_removed_before_it_is_opened_is_no_lock(path, monkeypatch):
+    connect = locks._connect
+    monkeypatch.setattr(locks, "_connect", lambda *given: (path.unlink(), connect(*given))[1])
+    with locked(path, remove=True) as taken:
+        assert not taken
+    assert not path.exists()
 
 
 def test_a_lock_that_is_not_taken_is_not_removed(path, holder):

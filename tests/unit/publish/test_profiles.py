@@ -41,7 +41,7 @@ def test_columns_carry_their_labels(release, publication):
     assert labels["pay"]["unit"] == "thousand USD"
     words = labels["pay"]["description"]
     assert words.startswith("Before taxes. Annual payroll: the sum in the cell, in thousand USD, with random noise.")
-    assert words.endswith("Rounded to a multiple of 1,000.")
+    assert words.endswith("Rounded to a multiple of 1,000, which adds up to 500 to the error.")
     assert "Negative estimates are shown as 0" in labels["emp"]["description"]
     assert "the true sum lies between the two ends in 95 % of cells" in labels["pay_low"]["description"]
     assert labels["pay_cv"]["unit"] == "%"

@@ -189,6 +189,19 @@ def test_facts_of_quantiles_fit_together(releases, change):
         Facts.from_dict(facts)
 
 
+@pytest.mark.parametrize(
+    "change", [{"unit": "1e400"}, {"unit": "1e-400"}, {"level": 2.0}, {"level": -1.0}, {"level": 0.0}, {"at_least": -5}]
+)
+def test_facts_of_columns_are_possible(releases, change):
+    """Intervals at other levels, growth and shares are computed from them."""
+    facts = releases[0].facts.to_dict()
+    table = next(iter(facts["tables"].values()))
+    next(iter(table["columns"].values())).update(change)
+    with refused(ss.ParameterError, code="damaged") as caught:
+        Facts.from_dict(facts)
+    assert next(iter(change)) in caught.value.path
+
+
 def rewritten(path, entries):
     """Write entries into a ledger with a valid chain of hashes."""
     before = FIRST_HASH

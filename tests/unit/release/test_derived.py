@@ -1,6 +1,8 @@
 """Growth, shares and differences of published sums: against independent quadrature, and what cannot be compared."""
 
 import math
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date, datetime
 from fractions import Fraction
@@ -224,6 +226,30 @@ def test_an_interval_does_not_depend_on_others():
         assert one.growth(other).table.to_pylist() == [whole[row]]
 
 
+def test_threads_share_half_widths():
+    """A thread that adds entries does not change the table under another one."""
+    m, n = ss.Laplace(sigma=3.7), ss.ArsinhNormal(scale=2.3, shape=1.4)
+    tables = [
+        [published(one, (values * 7919 % 10**6 + 1).tolist(), labels=range(40), seed=i) for one in (m, n)]
+        for i in range(6)
+        for values in [np.arange(1, 41) * (i + 1) ** 3]
+    ]
+
+    def grown(pair):
+        return pair[0].growth(pair[1]).table
+
+    alone = [grown(pair) for pair in tables]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(8):
+            half_widths.cache_clear()
+            with ThreadPoolExecutor(6) as threads:
+                assert all(one.equals(other) for one, other in zip(threads.map(grown, tables), alone, strict=True))
+    finally:
+        sys.setswitchinterval(before)
+
+
 def test_half_widths_rise_slower_than_their_ratio():
     for shared in (False, True):
         noise = NoisySum(FAMILIES["arsinh"], Fraction(1), 1)
@@ -251,6 +277,14 @@ def test_growth_has_no_end_where_the_earlier_sum_may_be_0(family):
     assert math.isfinite(high)
     assert ends(later.growth(published(m, [clear, within, within], seed=2)), 1)[1:] == (-math.inf, math.inf)
     assert ends(later.growth(published(m, [clear, within, 0], seed=2)), 2) == (None, -math.inf, math.inf)
+
+
+def test_noise_whose_quantiles_no_float_holds():
+    """The 95 % quantile is 20^1000: every interval is the whole line."""
+    m = ss.ExponentialPolylog(sigma=1, d=1.001, p=1)
+    one, other = (published(m, [400, 7, 0], seed=seed) for seed in (1, 2))
+    for found in (one.difference(other), one.growth(other), one.share()):
+        assert ends(found)[1:] == (-math.inf, math.inf)
 
 
 def test_sums_that_cannot_be_negative_have_no_negative_ratios():
@@ -381,7 +415,15 @@ def test_rows_of_one_table_are_compared_by_a_label(panel):
     assert table["x_growth"].to_numpy() == pytest.approx((x[2024] / x[2023] - 1).to_numpy(), rel=1e-4)
     against = panel.difference({"town": "01003", "year": 2023}).to_pandas()
     assert len(against) == 5
+    assert panel.growth({"year": 2023}).notes == panel.growth({"town": "01003", "year": 2023}).notes == ()
     assert against["x_difference"].tolist() == (panel.to_pandas()["x"] - x.loc["01003", 2023]).tolist()[1:]
+
+
+def test_a_note_counts_rows_without_a_partner():
+    keys = pd.DataFrame([("a", 2023), ("a", 2024), ("b", 2024), ("c", 2023), ("d", 2023)], columns=["town", "year"])
+    found = with_sums(keys.assign(x=500), ss.Gaussian(sigma=5), keys).difference({"year": 2023})
+    assert found.table["town"].to_pylist() == ["a"]
+    assert found.notes == ("rows left out: 3 without a partner",)
 
 
 @pytest.mark.parametrize("label", [2023.0, np.int64(2023), np.float64(2023)])
@@ -432,6 +474,12 @@ def test_notes_say_what_differs():
         "x: in one of the tables only",
         "y is computed by another expression in each table",
     )
+    signed, root = frame.assign(x=[4, -9, 1]), ss.Root(k=2, sigma=1)
+    kept, raised = with_sums(signed, m, keys), with_sums(signed, root, keys, seed=1, negatives="zero")
+    expected = "x counts negative values as 0 in one of the tables only"
+    for found in (raised.growth(kept), kept.difference(raised), raised.share(kept)):
+        assert found.notes[0] == expected
+    assert expected not in kept.growth(with_sums(frame, root, keys, seed=2)).notes
 
 
 @pytest.mark.parametrize(

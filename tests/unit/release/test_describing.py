@@ -130,6 +130,18 @@ def test_every_column_is_described(release):
     assert "emp_transformed" not in found
 
 
+def test_errors_of_results_that_were_raised_to_0():
+    """A true sum far below 0 is published as 0: the noise alone does not bound that error."""
+    made = ss.Session(pd.DataFrame({"x": [-500]}), bits=Recorded(1)).sum(
+        {"x": ss.Gaussian(sigma=3)}, count=ss.Gaussian(sigma=3), nonnegative=True
+    )
+    assert made.table["x"].to_pylist() == [0]
+    texts = {name: one.text for name, one in describe_columns(made["table"].facts).items()}
+    words = "The errors stated are for true sums not below 0."
+    assert words in texts["x"]
+    assert words not in texts["count"]
+
+
 def test_errors_of_a_large_sum_are_relative_and_public(release):
     """The large sum is a power of ten that was published, not one of the records."""
     numbers = release.table
