@@ -1,8 +1,11 @@
-"""Real engines for the integration tests: DuckDB in process, a PostgreSQL server and a local Spark."""
+"""Real engines for the integration tests: DuckDB in process, servers of PostgreSQL and Spark Connect, a local Spark."""
 
 import atexit
 import itertools
 import os
+import socket
+import subprocess
+import sys
 import tempfile
 import warnings
 from functools import cache
@@ -15,7 +18,7 @@ import pytest
 
 from slowscale.data.engines import DuckDB
 
-NAMES = ("duckdb", "postgres", "pyspark")
+NAMES = ("duckdb", "postgres", "pyspark", "connect")
 # For parameters of tests: all tests of one engine run in one process, so that it is started once.
 EACH = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in NAMES]
 _tables = itertools.count()
@@ -48,25 +51,91 @@ def _postgres():
     return connection
 
 
+SPARK = {
+    "spark.master": "local[2]",
+    "spark.app.name": "slowscale tests",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "2g",
+    "spark.log.level": "ERROR",
+    # Short jobs: compiling them well takes longer than they run.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
 @cache
 def spark_session():
     from pyspark.sql import SparkSession
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        builder = SparkSession.builder.master("local[2]").appName("slowscale tests")
-        builder = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2")
-        builder = builder.config("spark.driver.memory", "2g").config("spark.log.level", "ERROR")
-        # Short jobs: compiling them well takes longer than they run.
-        builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        session = builder.config("spark.sql.warehouse.dir", tempfile.mkdtemp(prefix="slowscale-spark-")).getOrCreate()
+        place = tempfile.mkdtemp(prefix="slowscale-spark-")
+        session = SparkSession.builder.config(map=SPARK | {"spark.sql.warehouse.dir": place}).getOrCreate()
     atexit.register(session.stop)
     return session
 
 
+# A Spark with a Connect server, which prints a line when it is ready. It stops when its input is closed.
+CONNECT_SERVER = """
+import sys
+from pyspark.sql import SparkSession
+
+session = SparkSession.builder.config(map={settings!r}).getOrCreate()
+print("ready", flush=True)
+sys.stdin.read()
+session.stop()
+"""
+
+
+def connect_server(**settings):
+    """Start a Spark Connect server; return its process and its address."""
+    place = tempfile.mkdtemp(prefix="slowscale-spark-")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    every = {
+        **SPARK,
+        "spark.sql.warehouse.dir": place,
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.memory": "1g",
+        **settings,
+    }
+    server = subprocess.Popen(
+        [sys.executable, "-c", CONNECT_SERVER.format(settings=every)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=place,
+    )
+    if not server.stdout.readline():
+        raise OSError(f"the Spark Connect server ended with {server.wait()}")
+    return server, f"sc://127.0.0.1:{port}"
+
+
+def stop_connect_server(server):
+    server.stdin.close()
+    server.wait()
+
+
+def connect_to(address):
+    """Return a new session on a Spark Connect server; a classic one may exist in the same process."""
+    from pyspark.sql.connect.session import SparkSession
+
+    return SparkSession(connection=address)
+
+
+@cache
+def connect_session():
+    server, address = connect_server()
+    atexit.register(stop_connect_server, server)
+    return connect_to(address)
+
+
 def load(name, table):
     """Put an Arrow table into an engine; return what a user would hand to a session."""
-    loaders = {"duckdb": _load_duckdb, "postgres": _load_postgres, "pyspark": _load_spark}
+    loaders = {"duckdb": _load_duckdb, "postgres": _load_postgres, "pyspark": _load_spark, "connect": _load_connect}
     try:
         return loaders[name](table)
     except (ImportError, OSError, RuntimeError) as error:
@@ -103,7 +172,11 @@ def _load_postgres(table):
     return connection.table(name)
 
 
-def _load_spark(table):
+def _load_spark(table, session=spark_session):
     path = os.path.join(tempfile.mkdtemp(prefix="slowscale-spark-"), "records.parquet")
     pa.parquet.write_table(table, path)
-    return spark_session().read.parquet(path)
+    return session().read.parquet(path)
+
+
+def _load_connect(table):
+    return _load_spark(table, connect_session)

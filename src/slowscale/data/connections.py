@@ -7,12 +7,13 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import util
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import duckdb
@@ -20,6 +21,8 @@ import ibis
 
 from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError, install_hint
 from slowscale.core.markup import progress_bar
+
+T = TypeVar("T")
 
 SMALL = 1 << 26  # bytes
 SETTINGS = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
@@ -141,6 +144,78 @@ def is_interrupt(error: Exception) -> bool:
 def first_line(error: Exception) -> str:
     """Return the first line of the message of an error, or its type if it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+UNREACHABLE = "unreachable"  # the code of the error of a server that does not answer
+PATIENCE = 60.0  # seconds without an answer after which a server counts as lost
+HEARTBEAT = 5.0  # seconds between questions whether a server still answers
+
+
+def answered(ask: Callable[[], T], alive: Callable[[], object], title: str) -> T:
+    """Return what a server answers to a question that may take hours; raise if it answers nothing any more.
+
+    Without a deadline, a client of Spark Connect waits for a lost server for ten minutes, and for one that hangs for
+    ever. `alive` asks the server for something that takes no time.
+    """
+    asked, heard = _Question(ask), time.monotonic()
+    beat: _Question[object] | None = None
+    while not asked.done.wait(HEARTBEAT if beat is None else HEARTBEAT / 10):
+        if beat is None:
+            beat = _Question(alive)
+        elif beat.done.is_set():
+            heard, beat = (heard if beat.error else time.monotonic()), None
+        if time.monotonic() - heard > PATIENCE:
+            raise EngineError(
+                title,
+                f"has not answered for {PATIENCE:.0f} seconds",
+                code=UNREACHABLE,
+                remedy="check the server and the network, and open a new session",
+            )
+    if asked.error is not None:
+        raise asked.error
+    return asked.result
+
+
+def ask_spark(session: Any, ask: Callable[[], T]) -> T:
+    """Return what a Spark session answers. If it is one of Spark Connect, a lost server is an error."""
+    if not is_connect(session):
+        return ask()
+    tag = fresh_name(f"slowscale-{os.getpid()}")
+
+    def tagged() -> T:
+        session.addTag(tag)  # for this thread
+        return ask()
+
+    try:
+        return answered(tagged, lambda: session.conf.get("spark.sql.session.timeZone"), "Spark Connect")
+    except KeyboardInterrupt:
+        _Question(lambda: session.interruptTag(tag))  # without waiting for an answer
+        raise
+
+
+def is_connect(session: Any) -> bool:
+    """Return whether a Spark session is one of Spark Connect."""
+    return ".connect." in type(session).__module__
+
+
+class _Question(Generic[T]):
+    """A call in a thread of its own, which does not keep the process alive."""
+
+    result: T
+
+    def __init__(self, ask: Callable[[], T]) -> None:
+        self.done, self.error = threading.Event(), None
+        threading.Thread(target=self._run, args=(ask,), daemon=True).start()
+
+    error: BaseException | None
+
+    def _run(self, ask: Callable[[], T]) -> None:
+        try:
+            self.result = ask()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.done.set()
 
 
 _names = itertools.count()

@@ -20,6 +20,7 @@ import ibis.expr.operations as ops
 import ibis.expr.types as ir
 
 from slowscale.core.errors import NOT_GIVEN, ParameterError, Shown
+from slowscale.data.connections import ask_spark, engine_errors
 
 SYNTAX = (
     "characters, classes such as [a-z], ., \\d, \\s, \\w, \\t and \\n, each with one of the repeats *, +, ?, {m}, {m,} "
@@ -313,12 +314,14 @@ def check_spark(backend: Any) -> None:
 
     Without ANSI mode, overflows wrap around. Ibis sets the time zone to UTC when it connects.
     """
-    settings = backend._session.conf
-    for name, needed in {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}.items():
-        if str(settings.get(name)).lower() != needed.lower():
+    session, needed_settings = backend._session, {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
+    with engine_errors("the settings of the Spark session"):
+        settings = ask_spark(session, lambda: {name: session.conf.get(name) for name in needed_settings})
+    for name, needed in needed_settings.items():
+        if str(settings[name]).lower() != needed.lower():
             raise ParameterError(
                 "the Spark session",
-                f"has {name}={settings.get(name)}, but must have {needed}, or expressions mean something else",
+                f"has {name}={settings[name]}, but must have {needed}, or expressions mean something else",
                 code="setting",
                 remedy=f'call spark.conf.set("{name}", "{needed}")',
             )

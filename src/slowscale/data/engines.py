@@ -6,10 +6,11 @@ and SQL Server, for instance, ignore case when they compare text, so that one re
 
 import json
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import date
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import duckdb
 import ibis
@@ -19,9 +20,12 @@ import ibis.expr.types as ir
 import pyarrow as pa
 
 from slowscale.core.errors import EngineError, ParameterError, Shown
-from slowscale.data.connections import locked, query_progress
+from slowscale.data.connections import ask_spark, is_connect, locked, query_progress
 from slowscale.data.conversion import MOST_DIGITS
 from slowscale.data.dialects import call, check_spark, forced_cast
+
+if TYPE_CHECKING:
+    from slowscale.data.selftest import SelfTest
 
 TEXT, WHOLE, BOOLEAN, DATE = "text", "whole numbers", "booleans", "dates"
 # The dates that Python and Arrow can represent; PostgreSQL also has 'infinity' and years BC.
@@ -127,6 +131,10 @@ class Engine:
 
     def check(self, backend: Any) -> None:
         """Raise if the connection has settings that make results wrong."""
+
+    def proof(self, backend: Any) -> "SelfTest | None":
+        """Return the self-test that a server has passed, or None if the engine needs none."""
+        return None
 
     def is_view(self, backend: Any, table: ops.DatabaseTable) -> bool:
         """Return whether a table is a view, so that its rows come from a query that was not checked."""
@@ -393,27 +401,45 @@ class Spark(Engine):
         return value.cast("int64")
 
     def check(self, backend: Any) -> None:
-        """Raise if the server may not be Spark, or if settings change the meaning of queries."""
-        if ".connect." in type(backend._session).__module__:
-            # The server behind Spark Connect is unknown; pysail 0.7.2, for instance, fails the stability suite on NaN.
-            raise ParameterError(
-                "data",
-                "is on Spark Connect, which is not supported: sums are known to be exact and stable on a classic "
-                "Spark session only",
-                code="unsupported",
-                remedy="open one with SparkSession.builder.master(...), or export the table to Parquet",
-            )
+        """Raise if settings change the meaning of queries."""
         check_spark(backend)
 
     def run(self, backend: Any, query: ir.Table) -> pa.Table:
         """Run a query without Ibis, which would use pandas, where NULL turns integers into floats."""
-        check_spark(backend)  # settings may have changed since the session was opened
-        backend._run_pre_execute_hooks(query)
-        return backend._session.sql(backend.compile(query)).toArrow()
+        self.check(backend)  # settings may have changed since the session was opened
+
+        def fetched() -> pa.Table:
+            backend._run_pre_execute_hooks(query)
+            return backend._session.sql(backend.compile(query)).toArrow()
+
+        return ask_spark(backend._session, fetched)
+
+
+class SparkConnect(Spark):
+    """A server behind a session of Spark Connect, which proves by a self-test that it computes as Spark does."""
+
+    title = "Spark Connect"
+
+    def check(self, backend: Any) -> None:
+        """Raise if settings change the meaning of queries, or if the server does not pass the self-test."""
+        super().check(backend)
+        self.proof(backend)
+
+    def proof(self, backend: Any) -> "SelfTest | None":
+        """Return the self-test that the server has passed; None for the queries of the self-test itself."""
+        from slowscale.data import selftest
+
+        return None if selftest.is_being_tested(backend) else selftest.proof(backend)
+
+    def run(self, backend: Any, query: ir.Table) -> pa.Table:
+        """Run a query; raise if the server is lost while it runs."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "'verifySchema' is ignored")  # Ibis sends public keys by way of pandas
+            return super().run(backend, query)
 
 
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (DuckDB(), PostgreSQL(), Spark())}
-PRIVATE = PrivateDuckDB()
+PRIVATE, CONNECT = PrivateDuckDB(), SparkConnect()
 
 
 def engine_of(table: ir.Table | ir.Value) -> Engine:
@@ -427,9 +453,16 @@ def engine_of(table: ir.Table | ir.Value) -> Engine:
             given=Shown("one with none or several"),
             remedy="use one connection",
         ) from error
+    return engine_of_connection(backend)
+
+
+def engine_of_connection(backend: Any) -> Engine:
+    """Return the engine of a connection, or raise if it is not supported."""
     name = str(backend.name)
     if getattr(backend, "is_private", False):
         return PRIVATE
+    if name == Spark.name and is_connect(backend._session):
+        return CONNECT
     if name not in ENGINES:
         titles = ", ".join(engine.title for engine in ENGINES.values())
         raise ParameterError(
@@ -440,6 +473,11 @@ def engine_of(table: ir.Table | ir.Value) -> Engine:
             remedy="export the table to Parquet, or add the engine (CONTRIBUTING.md)",
         )
     return ENGINES[name]
+
+
+def proof(table: ir.Table) -> "SelfTest | None":
+    """Return the self-test that the engine of a table has passed, or None if it needs none."""
+    return engine_of(table).proof(table.get_backend())
 
 
 def fetch(query: ir.Table) -> pa.Table:

@@ -26,7 +26,17 @@ import pyarrow.parquet
 
 from slowscale.core.errors import EngineError, ParameterError, ParameterTypeError, Shown, install_hint, similar
 from slowscale.data import foreign, textfiles
-from slowscale.data.connections import engine_errors, first_line, fresh_name, literal, locked, private_duckdb, quoted
+from slowscale.data.connections import (
+    ask_spark,
+    engine_errors,
+    first_line,
+    fresh_name,
+    is_connect,
+    literal,
+    locked,
+    private_duckdb,
+    quoted,
+)
 from slowscale.data.conversion import (
     Source,
     Stored,
@@ -39,7 +49,7 @@ from slowscale.data.conversion import (
     parquet_types,
     type_name,
 )
-from slowscale.data.engines import ENGINES, engine_of
+from slowscale.data.engines import engine_of, engine_of_connection
 from slowscale.data.foreign import Frame, as_arrow
 from slowscale.data.textfiles import CsvFormat
 
@@ -91,9 +101,7 @@ def open_source(data: Any, types: Mapping[str, str] | None = None, csv: Any = No
         with locked(backend), engine_errors("the settings of the engine", "could not be read"):
             engine.check(backend)
             if engine.name == "pyspark":
-                frame = backend._session.sql(backend.compile(data))
-                unusable = _unusable_spark(frame)
-                return replace(_inspect_spark(frame, data.drop(*unusable)), unusable=unusable)
+                return ask_spark(backend._session, lambda: _spark_query(backend, data))
             views = [engine.is_view(backend, table) for table in data.op().find(ops.DatabaseTable)]
             engine.check_files(backend, data)
         return replace(_usable(data, argument), view=any(views))
@@ -430,15 +438,31 @@ def _open_spark(frame: Any) -> Source:
     if not hasattr(frame, "createOrReplaceTempView"):
         raise ParameterTypeError("data", allowed=ALLOWED, given=type(frame))
     with engine_errors("the Spark DataFrame", "could not be read"):
-        connection = ibis.pyspark.connect(frame.sparkSession)
-        ENGINES["pyspark"].check(connection)
-        unusable = _unusable_spark(frame)
-        if unusable:
-            kept = ["`" + name.replace("`", "``") + "`" for name in frame.columns if name not in unusable]
-            frame = frame.select(*kept)
-        name = f"slowscale_{os.getpid()}_{fresh_name('view')}"
-        frame.createOrReplaceTempView(name)
-        return replace(_inspect_spark(frame, connection.table(name)), unusable=unusable)
+        session = frame.sparkSession
+        connection = ask_spark(session, lambda: ibis.pyspark.connect(session))
+        engine_of_connection(connection).check(connection)
+        return ask_spark(session, lambda: _spark_view(connection, frame))
+
+
+def _spark_view(connection: Any, frame: Any) -> Source:
+    """Return a DataFrame as a temporary view, without the columns whose type is not supported."""
+    unusable = _unusable_spark(frame)
+    frame = _spark_columns(frame, [name for name in frame.columns if name not in unusable])
+    name = f"slowscale_{os.getpid()}_{fresh_name('view')}"
+    frame.createOrReplaceTempView(name)
+    return replace(_inspect_spark(frame, connection.table(name)), unusable=unusable)
+
+
+def _spark_query(connection: Any, table: ir.Table) -> Source:
+    """Return an Ibis table on Spark, without the columns whose type is not supported."""
+    frame = connection._session.sql(connection.compile(table))
+    unusable = _unusable_spark(frame)
+    return replace(_inspect_spark(frame, table.drop(*unusable)), unusable=unusable)
+
+
+def _spark_columns(frame: Any, names: Sequence[str]) -> Any:
+    """Return some columns of a DataFrame."""
+    return frame.select(*("`" + name.replace("`", "``") + "`" for name in names))
 
 
 def _unusable_spark(frame: Any) -> dict[str, str]:
@@ -461,6 +485,24 @@ def _is_supported_by_spark(dtype: Any) -> bool:
 
 def _inspect_spark(frame: Any, table: ir.Table) -> Source:
     """Return a Spark table with what its plan shows: whether it combines or filters rows, and its stored columns."""
+    names, stored, deterministic = (_connect_plan if is_connect(frame.sparkSession) else _classic_plan)(frame)
+    if not deterministic or "Sample" in names:
+        raise ParameterError(
+            "data",
+            "must be the same each time it is computed",
+            code="nondeterministic",
+            given=Shown("a random or sampled Spark DataFrame"),
+            remedy="store it as a table first",
+        )
+    return Source(table, view=not names <= ROW_BY_ROW, filtered="Filter" in names, stored=frozenset(stored))
+
+
+# The names of the operators of a DataFrame, its columns that are stored, and whether it is deterministic.
+SparkPlan = tuple[set[str], set[str], bool]
+
+
+def _classic_plan(frame: Any) -> SparkPlan:
+    """Return what the plan of a DataFrame of a classic session has."""
     plan = frame._jdf.queryExecution().analyzed()
     names: set[str] = set()
     stored: dict[int, str] = {}
@@ -472,18 +514,47 @@ def _inspect_spark(frame: Any, table: ir.Table) -> Source:
         todo += children
         if not children:
             stored |= {column.exprId().id(): column.name() for column in _elements(node.output())}
-    if not plan.deterministic() or "Sample" in names:
-        raise ParameterError(
-            "data",
-            "must be the same each time it is computed",
-            code="nondeterministic",
-            given=Shown("a random or sampled Spark DataFrame"),
-            remedy="store it as a table first",
-        )
-    combines = not names <= ROW_BY_ROW or bool(plan.subqueriesAll().nonEmpty())
+    if plan.subqueriesAll().nonEmpty():
+        names.add("subquery")
     # A column is a stored one if its id and its name are those of a column that the plan reads.
     columns = {c.name() for c in _elements(plan.output()) if stored.get(c.exprId().id()) == c.name()}
-    return Source(table, view=combines, filtered="Filter" in names, stored=frozenset(columns))
+    return names, columns, plan.deterministic()
+
+
+# An operator in the text of a plan that is a chain; what branches off, a join or a subquery, begins with a colon.
+PLAN_LINE = re.compile(r"( *\+- )?(\w+)")
+PLAN_COLUMN = re.compile(r"\b(\w+)#(\d+)")
+# Operators that the text of a plan names otherwise than the class.
+PLAN_NAMES = {"Relation": "LogicalRelation", "RelationV2": "DataSourceV2Relation"}
+RANDOM = re.compile(
+    r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id|input_file_name"
+    r"|input_file_block_start|input_file_block_length|reflect|java_method|try_reflect)\(",
+    re.IGNORECASE,
+)
+
+
+def _connect_plan(frame: Any) -> SparkPlan:
+    """Return what the plan of a DataFrame of Spark Connect has, which a client gets as text only.
+
+    A name with other characters than letters, digits and underscores is not recognized: its column is not stored.
+    """
+    settings, name = frame.sparkSession.conf, "spark.sql.debug.maxToStringFields"
+    before = settings.get(name)
+    settings.set(name, "100000")  # otherwise columns after the 25th are left out
+    try:
+        # A last operator that lists the columns.
+        text = _spark_columns(frame, frame.columns)._explain_string(extended=True)
+    finally:
+        settings.set(name, before)
+    found = re.search(r"^== Analyzed Logical Plan ==\n.*\n((?s:.)*?)\n\n== ", text, re.MULTILINE)
+    if found is None:
+        return {"unknown"}, set(), True
+    lines = found[1].splitlines()
+    operators = [match[2] if (match := PLAN_LINE.match(line)) else "unknown" for line in lines]
+    columns = dict(reversed(column) for column in PLAN_COLUMN.findall(lines[0]))
+    read = dict(reversed(column) for column in PLAN_COLUMN.findall(lines[-1]))
+    stored = {name for key, name in columns.items() if read.get(key) == name}
+    return {PLAN_NAMES.get(name, name) for name in operators}, stored, RANDOM.search(found[1]) is None
 
 
 def _elements(sequence: Any) -> list[Any]:

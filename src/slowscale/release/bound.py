@@ -8,7 +8,7 @@ drawn tables and derives the roll-ups.
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
@@ -55,6 +55,7 @@ from slowscale.release.facts import (
     KeysFacts,
     LedgerHead,
     PartitionFacts,
+    SelfTestFacts,
     TableFacts,
 )
 from slowscale.release.numbers import published_columns
@@ -672,6 +673,7 @@ def bind(
     known = [found for table in tables.values() if (found := table.pure_policy) is not None]
     pure = _added(known) if len(known) == len(tables) else None
     pure_columns = _pure_columns(tables, policy)
+    proof = engines.proof(records.table)
     facts = Facts(
         id=secrets.token_hex(8),
         slowscale=__version__,
@@ -687,6 +689,7 @@ def bind(
         pure_columns=None if pure_columns is None or len(policy.terms) < 2 else description(pure_columns),
         partition=None if part.by is None else PartitionFacts(by=part.by, labels=part.labels),
         tables={name: table.facts() for name, table in tables.items()},
+        selftest=None if proof is None else SelfTestFacts(**asdict(proof)),
         band=accountant.band,
         largest={name: value for name in policy.columns if (value := value_of(largest, name)) is not None} or None,
     )

@@ -93,6 +93,15 @@ class PartitionFacts(_Facts):
     labels: Annotated[tuple[Any, ...], Many]
 
 
+class SelfTestFacts(_Facts):
+    """The self-test that the engine of the records passed before they were read: see `data.selftest.SelfTest`."""
+
+    engine: str
+    version: str
+    checks: int
+    format: int
+
+
 def _positive(unit: str) -> str:
     try:
         positive = 0 < float(Fraction(unit)) < math.inf
@@ -326,6 +335,8 @@ class Facts(_Facts):
         The table that a file holds. None for the release as a whole.
     ledger
         The ledger entry with the charge, if there is a ledger.
+    selftest
+        The self-test that the engine passed, if it had to prove that it computes as a release needs it.
     band
         The factor of the band within which losses between values are stated.
     largest
@@ -352,6 +363,7 @@ class Facts(_Facts):
     tables: dict[str, TableFacts]
     table: str | None = None
     ledger: LedgerHead | None = None
+    selftest: SelfTestFacts | None = None
     band: Annotated[float, Field(gt=1)] = BAND
     largest: dict[str, Annotated[int | float, Field(ge=LEAST_BOUND, le=MOST_BOUND)]] | None = None
 
