@@ -4,12 +4,11 @@ A file that could not be written must not be paid for. Once the release is charg
 others, and all files except the drawn tables can be made from the drawn tables.
 """
 
-import errno
 import filecmp
 import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import partial
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from slowscale.accounting.storage import JOURNALS, check_no_journal
 from slowscale.core.errors import IncompleteError, ParameterError, Place, SlowscaleError, located
 from slowscale.core.files import check_output_path, comparable_name, new_file
-from slowscale.core.locks import locked
 from slowscale.plan.schema import OutputPlan, Plan, QuantilesPlan, SumsPlan
 
 if TYPE_CHECKING:
@@ -28,9 +26,6 @@ if TYPE_CHECKING:
     from slowscale.publish.minisign import SecretKey
     from slowscale.release.release import Release
     from slowscale.release.table import ReleasedTable
-
-WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems that have no locks
-FOLDER_LOCK = ".slowscale.lock"  # in the folder of the tables, while a release is made
 
 
 def output_of(plan: Plan) -> OutputPlan:
@@ -292,43 +287,6 @@ def _try_place(path: Path, what: str, problem: str) -> None:
         raise ParameterError(what, f"{problem} ({reason})", code="unwritable", remedy="choose another path") from None
 
 
-@contextmanager
-def locked_folder(plan: Plan) -> Iterator[None]:
-    """Create the folder of the tables and lock it, so that no other release is charged that would write there.
-
-    The lock ends with the process. A file system without locks goes without: two releases at once may then both be
-    charged, and one of them cannot write its files.
-    """
-    folder = Path(output_of(plan).folder)
-    new = not folder.is_dir()
-    with located("output", "folder"):
-        try:
-            folder.mkdir(exist_ok=True)
-        except OSError as error:
-            problem = f"cannot be created ({error.strerror or error})"
-            raise ParameterError(folder, problem, code="unwritable", remedy="choose another path") from None
-    try:
-        with ExitStack() as stack:
-            try:
-                taken = stack.enter_context(locked(folder / FOLDER_LOCK, remove=True))
-            except OSError as error:
-                if error.errno not in WITHOUT_LOCKS:
-                    problem = f"cannot be locked by the file {FOLDER_LOCK} ({error.strerror or error})"
-                    remedy = f"remove {FOLDER_LOCK}, or choose another folder"
-                    place = ("output", "folder")
-                    raise ParameterError(folder, problem, code="unwritable", remedy=remedy, path=place) from None
-                taken = True
-            if not taken:
-                problem, remedy = "is being written to by another release", "wait until it is finished"
-                with located("output", "folder"):
-                    raise ParameterError(folder, problem, code="busy", remedy=remedy)
-            yield
-    finally:
-        if new:
-            with suppress(OSError):  # it has files
-                folder.rmdir()
-
-
 @dataclass(frozen=True)
 class Output:
     """Files that are written together, all or none.
@@ -345,11 +303,16 @@ class Output:
     write: Callable[..., Path | list[Path]]
 
 
+def units_of(plan: Plan) -> dict[str, str]:
+    """Return the units of measure of columns, as far as they are stated."""
+    labels = {} if plan.publication is None else plan.publication.columns
+    return {name: label.unit for name, label in labels.items() if label.unit is not None}
+
+
 def table_outputs(plan: Plan, tables: "Mapping[str, ReleasedTable]") -> Iterator[Output]:
     """Yield the files of released tables: first one of each drawn table, then all others."""
     files = {name: paths for name, paths in table_files(plan).items() if name in tables}
-    labels = {} if plan.publication is None else plan.publication.columns
-    units = {name: label.unit for name, label in labels.items() if label.unit is not None}
+    units = units_of(plan)
     first = [(name, files[name][0]) for name in plan.drawn if name in files]
     others = [(name, path) for name, paths in files.items() for path in paths if (name, path) not in first]
     for name, path in [*first, *others]:

@@ -1,7 +1,8 @@
 """A plan is carried out: checked, charged, released and written; or finished, if files of its release are missing."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from slowscale.core.errors import (
     ParameterError,
     SignatureError,
     SlowscaleError,
+    located,
 )
 from slowscale.plan.checking import (
     Checked,
@@ -31,7 +33,6 @@ from slowscale.plan.outputs import (
     Output,
     Written,
     existing_error,
-    locked_folder,
     output_of,
     outputs_of,
     reader_outputs,
@@ -39,10 +40,12 @@ from slowscale.plan.outputs import (
     sums_tables,
     table_files,
     table_outputs,
+    units_of,
 )
 from slowscale.plan.reading import at_its_place
 from slowscale.plan.schema import Plan
 from slowscale.release.facts import Facts
+from slowscale.release.stored import Target, locked_folder
 
 if TYPE_CHECKING:
     from slowscale.publish.minisign import PublicKey
@@ -52,6 +55,9 @@ if TYPE_CHECKING:
     from slowscale.release.release import Release
     from slowscale.release.request import Drawn, Quantiles
     from slowscale.release.table import ReleasedTable
+
+
+MANY = 1 << 21  # cells: a release with more is drawn and written batch by batch
 
 
 def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = None) -> "tuple[Release, list[Path]]":
@@ -69,7 +75,8 @@ def run_checked(checked: Checked) -> "tuple[Release, list[Path]]":
         checked.record_refusal()
         checked.raise_refusal()
     plan, overwrite = checked.plan, checked.overwrite
-    with at_its_place(plan), locked_folder(plan):
+    folder = Path(output_of(plan).folder)
+    with at_its_place(plan), _locked(plan):
         if not overwrite:  # another release may have written them since the check
             for _, path in outputs_of(plan, checked.confidential):
                 if os.path.lexists(path):
@@ -81,9 +88,15 @@ def run_checked(checked: Checked) -> "tuple[Release, list[Path]]":
             if cells.unread:
                 cells = read_cells(plan, session, records=True)
                 check_publication(plan, cells)  # with the labels that are known only now
-            release = session.release(cells.request(plan))
-        written = Written(plan)
-        outputs = [*table_outputs(plan, release.tables)]
+            request, formats = cells.request(plan), output_of(plan).formats
+            large = request.cells > MANY and "parquet" in formats
+            if large:
+                target = Target(folder, "csv" in formats, overwrite, units_of(plan))
+                release = session._carry_out(session._bind(request), target)
+            else:
+                release = session.release(request)
+        written = Written(plan, [path for paths in table_files(plan).values() for path in paths] if large else [])
+        outputs = [] if large else [*table_outputs(plan, release.tables)]
         spent = lambda: session.spent if session.ledger else None  # noqa: E731
         outputs += reader_outputs(plan, release, spent, checked.publication)
         if (report := checked.confidential) is not None:
@@ -94,6 +107,15 @@ def run_checked(checked: Checked) -> "tuple[Release, list[Path]]":
     files = table_files(plan)
     written.raise_problems([name for name in plan.drawn if not set(files[name]) & set(written.files)])
     return release, written.files
+
+
+@contextmanager
+def _locked(plan: Plan) -> Iterator[None]:
+    """Hold the lock of the folder of the tables."""
+    with ExitStack() as stack:
+        with located("output", "folder"):
+            stack.enter_context(locked_folder(Path(output_of(plan).folder), plan.tables))
+        yield
 
 
 def run_quantiles(plan: Plan, table: "Quantiles", level: float) -> "ReleasedQuantiles":
@@ -169,7 +191,7 @@ def finish_plan(plan: Plan, overwrite: bool = False) -> "tuple[Release, list[Pat
 
     check_has_tables(plan)
     sources = _newest(plan, _drawn_files(plan))
-    with at_its_place(plan), locked_folder(plan):
+    with at_its_place(plan), _locked(plan):
         key = signing_key(plan)
         drawn = {name: _read(plan, name, path) for name, path in sources.items()}
         facts = next(iter(drawn.values())).whole

@@ -591,6 +591,12 @@ class Request:
     def __len__(self) -> int:
         return len(self.tables)
 
+    @property
+    def cells(self) -> int:
+        """The number of cells of all drawn tables of sums."""
+        tables = [table for table in self.drawn.values() if isinstance(table, Sums)]
+        return sum(1 if table.keys is None else len(table.keys) for table in tables)
+
     @lazy
     def drawn(self) -> Mapping[str, Drawn]:
         """The tables with independent noise."""

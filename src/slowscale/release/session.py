@@ -53,7 +53,7 @@ from slowscale.release.request import (
     as_request,
     checked_options,
 )
-from slowscale.release.stored import Target
+from slowscale.release.stored import Target, locked_folder
 from slowscale.sampling import SECRET, BitSource, are_secret
 
 if TYPE_CHECKING:
@@ -345,19 +345,19 @@ class Session:
         bound = self._bind(request)
         if to is None:
             return self._carry_out(bound)
-        if bound.facts.policy is None:
+        target = Target.of(to, csv, overwrite, bound.request)
+        with locked_folder(target.folder, bound.request):
+            return self._carry_out(bound, target)
+
+    def _carry_out(self, bound: BoundRequest, target: Target | None = None) -> Release:
+        """Carry out a bound request; with a target, write the tables there."""
+        if target is not None and bound.facts.policy is None:
             raise ParameterError(
                 "to",
                 "cannot be given for a user function, which is not in files",
                 code="user-function",
                 remedy="register the mechanism (CONTRIBUTING.md)",
             )
-        target = Target.of(to, csv, overwrite, bound.request)
-        with target.locked():
-            return self._carry_out(bound, target)
-
-    def _carry_out(self, bound: BoundRequest, target: Target | None = None) -> Release:
-        """Carry out a bound request."""
         for warning in bound.warnings:
             warnings.warn(warning, UnitWarning, stacklevel=_caller())
         if bound.rank_loss is not None:

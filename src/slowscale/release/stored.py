@@ -5,9 +5,11 @@ many there are. Numbers that need a wider type than those before are drawn again
 draw is a function of the sums and of the release key, so that the numbers stay the same.
 """
 
+import errno
+import glob
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,13 +24,14 @@ from slowscale.core.locks import locked
 from slowscale.core.markup import progress_bar
 from slowscale.core.parameters import check_flag
 from slowscale.release.buckets import BUCKET
-from slowscale.release.facts import Facts, csv_writers, described_schema, read_csv, read_parquet, released_schema
+from slowscale.release.facts import Facts, Units, csv_writers, described_schema, read_csv, read_parquet, released_schema
 from slowscale.release.numbers import as_floats
 
 GROUP = 64 * BUCKET  # the rows that are written together
 WIDTHS = (pa.int64(), pa.decimal128(38, 0), pa.float64())  # of columns of numbers, from narrow to wide
+WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems that have no locks
 FOLDER_LOCK = ".slowscale.lock"  # in the folder of the tables, while a release is made
-UNFINISHED = re.compile(r"\..+\.(parquet|csv|csv\.json)\.[0-9a-f]{12}")
+UNFINISHED = re.compile(r"\.(parquet|csv|json)\.[0-9a-f]{12}$")
 Batches = Callable[[], Iterator[pa.Table]]
 
 
@@ -81,6 +84,7 @@ class Target:
     folder: Path
     csv: bool
     overwrite: bool
+    units: Mapping[str, str] | None = None  # of measure, by column
 
     @staticmethod
     def of(folder: Any, csv: bool, overwrite: bool, tables: Iterable[str]) -> "Target":
@@ -95,18 +99,6 @@ class Target:
         """Return the files of a table. Those of CSV are two."""
         endings = (".parquet", ".csv", ".csv.json") if self.csv else (".parquet",)
         return [self.folder / f"{table}{ending}" for ending in endings]
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the lock of the folder, and remove what releases left there whose processes have ended."""
-        with locked(self.folder / FOLDER_LOCK, remove=True) as free:
-            if not free:
-                words = "is being written to by another release"
-                raise ParameterError(self.folder, words, code="busy", remedy="wait until it is finished")
-            for path in list(self.folder.iterdir()):
-                if UNFINISHED.fullmatch(path.name):
-                    path.unlink(missing_ok=True)
-            yield
 
     def write(self, files: Writers, lost: tuple[str, ...] = ()) -> None:
         """Write files of a charged release, all or none; `lost` are the drawn tables that are only in them."""
@@ -130,7 +122,7 @@ class Target:
         drawn: list[Path] = []
 
         def draw(file: Path) -> None:
-            _draw(file, facts, batches)
+            _draw(file, facts, batches, self.units)
             drawn.append(file)
 
         def read() -> Iterator[pa.Table]:
@@ -139,10 +131,47 @@ class Target:
                 for batch in file.iter_batches(GROUP):
                     yield pa.Table.from_batches([batch]).cast(plain)
 
-        return {parquet: draw, **dict(zip(others, csv_writers(read, facts, None, None), strict=False))}
+        return {parquet: draw, **dict(zip(others, csv_writers(read, facts, self.units, None), strict=False))}
 
 
-def _draw(file: Path, facts: Facts, batches: Batches) -> None:
+@contextmanager
+def locked_folder(folder: Path, tables: Iterable[str]) -> Iterator[None]:
+    """Create a folder unless it exists, and lock it, so that no other release is charged that would write there.
+
+    Unfinished files of these tables, by processes that have ended, are removed. The lock ends with the process. A file
+    system without locks goes without: two releases at once may then both be charged, and one of them cannot write its
+    files.
+    """
+    new = not folder.is_dir()
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        problem = f"cannot be created ({error.strerror or error})"
+        raise ParameterError(folder, problem, code="unwritable", remedy="choose another path") from None
+    try:
+        with ExitStack() as stack:
+            try:
+                taken = stack.enter_context(locked(folder / FOLDER_LOCK, remove=True))
+            except OSError as error:
+                if error.errno not in WITHOUT_LOCKS:
+                    problem = f"cannot be locked by the file {FOLDER_LOCK} ({error.strerror or error})"
+                    remedy = f"remove {FOLDER_LOCK}, or choose another folder"
+                    raise ParameterError(folder, problem, code="unwritable", remedy=remedy) from None
+                taken = True
+            if not taken:
+                problem, remedy = "is being written to by another release", "wait until it is finished"
+                raise ParameterError(folder, problem, code="busy", remedy=remedy)
+            for path in (path for name in tables for path in folder.glob(f".{glob.escape(name)}.*")):
+                if UNFINISHED.search(path.name):
+                    path.unlink(missing_ok=True)
+            yield
+    finally:
+        if new:
+            with suppress(OSError):  # it has files
+                folder.rmdir()
+
+
+def _draw(file: Path, facts: Facts, batches: Batches, units: Units) -> None:
     """Draw a table and write it as a Parquet file, in groups of rows, with a progress bar."""
     rows = max(facts.tables[facts.table or ""].rows, 1)
     schema: pa.Schema | None = None
@@ -157,7 +186,7 @@ def _draw(file: Path, facts: Facts, batches: Batches) -> None:
                     schema = wider
                     break
                 if writer is None:
-                    schema, described = wider, described_schema(wider, facts, None)
+                    schema, described = wider, described_schema(wider, facts, units)
                     writer = stack.enter_context(pyarrow.parquet.ParquetWriter(file, described))
                 columns = [_widened(batch[name], name, wider.field(name).type) for name in wider.names]
                 writer.write_table(pa.table(columns, schema=described), row_group_size=GROUP)

@@ -10,7 +10,7 @@ from helpers.errors import refused
 import slowscale as ss
 from slowscale.core.locks import locked
 from slowscale.plan import check_plan, finish_plan, read_plan, run_plan
-from slowscale.plan.outputs import FOLDER_LOCK
+from slowscale.release.stored import FOLDER_LOCK
 
 PLAN = """
 [data]
@@ -96,7 +96,7 @@ def test_a_file_system_without_locks_goes_without(plan_of, monkeypatch):
     def failing(path, **_):
         raise OSError(errno.ENOLCK, "no locks")
 
-    monkeypatch.setattr("slowscale.plan.outputs.locked", failing)
+    monkeypatch.setattr("slowscale.release.stored.locked", failing)
     assert run_plan(plan_of())
 
 

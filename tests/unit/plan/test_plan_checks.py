@@ -247,7 +247,7 @@ def test_a_plan_is_inspected(base, tmp_path, data):
 
     before = contents()
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         found = inspect_plan(plan)["t"]
     assert (found.records, found.outside, found.empty, found.duplicates) == (3, 1, 1, 0)
     assert found.losses.records == 2

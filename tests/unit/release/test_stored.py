@@ -18,6 +18,7 @@ from helpers.errors import refused
 import slowscale as ss
 from slowscale.core import files
 from slowscale.core.locks import locked
+from slowscale.plan import finish_plan, read_plan, run_plan, running
 from slowscale.release import bound, stored
 from slowscale.release.buckets import BUCKET
 
@@ -276,3 +277,58 @@ def test_large_products_of_keys_take_no_memory():
     assert small.project("c", "a").table.to_pylist() == [
         {"c": True, "a": "x"}, {"c": False, "a": "x"}, {"c": True, "a": "y"}, {"c": False, "a": "y"},
     ]  # fmt: skip
+
+
+PLAN = """
+[data]
+path = "firms.parquet"
+protect = "firm"
+
+[ledger]
+path = "firms.ledger"
+
+[tables.cells]
+keys = { file = "cells.csv", by = ["county"] }
+
+[tables.cells.sums.emp]
+mechanism = "exponential-polylog"
+d = 0.24
+
+[tables.all]
+rollup = "cells"
+
+[publication]
+title = "Firms"
+columns = { emp = { title = "Employees", unit = "persons" } }
+
+[report]
+sizes = [{ name = "largest firm", emp = 40_000 }]
+
+[output]
+folder = "published"
+report = "published/report.html"
+"""
+
+
+def test_a_plan_with_many_cells_is_carried_out_batch_by_batch(tmp_path, monkeypatch):
+    FRAME.to_parquet(tmp_path / "firms.parquet")
+    pd.DataFrame({"county": COUNTIES}).to_csv(tmp_path / "cells.csv", index=False)
+    (tmp_path / "plan.toml").write_text(PLAN)
+    plan, targets, real = read_plan(tmp_path / "plan.toml"), [], ss.Session._carry_out
+    monkeypatch.setattr(
+        ss.Session, "_carry_out", lambda self, bound, target=None: targets.append(target) or real(self, bound, target)
+    )
+    small, files_of_small = run_plan(plan)
+    monkeypatch.setattr(running, "MANY", 50)
+    large, files_of_large = run_plan(plan, overwrite=True)
+    assert targets[:-1] == [None] * (len(targets) - 1)
+    assert targets[-1].units == {"emp": "persons"}
+    assert set(files_of_small) == set(files_of_large)
+    assert large["cells"].facts == small["cells"].facts
+    unit = pyarrow.parquet.read_schema(tmp_path / "published" / "cells.parquet").field("emp").metadata
+    assert b"persons" in b"".join(unit.values())
+    assert ss.read_release(tmp_path / "published").facts.id == large.facts.id
+    assert large.facts.id in (tmp_path / "published" / "report.html").read_text()
+    (tmp_path / "published" / "all.csv").unlink()
+    finish_plan(plan)
+    assert ss.read_release(tmp_path / "published" / "all.csv").facts.id == large.facts.id
