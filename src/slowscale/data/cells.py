@@ -24,7 +24,7 @@ from slowscale.data.engines import PRIVATE, engine_of
 from slowscale.data.keys import Keys
 from slowscale.data.sums import Column, ExactSums, Failed, SumsQuery, check_labels, with_uncountable_floats
 
-MEMORY = "1GB"  # of a DuckDB that may write to disk
+MEMORY = "900MB"  # of a DuckDB that may write to disk
 ROWS_AT_A_TIME = 1 << 16
 SUMMING = "Summing the records"
 
@@ -41,12 +41,15 @@ class StoredCells:
         The connection, and the name of the table.
     cells
         The number of keys; a key without records has no row.
+    memory
+        The memory that the connection may use, once the table is removed.
     """
 
     query: SumsQuery
     backend: Any
     name: str
     cells: int
+    memory: str
 
     def __repr__(self) -> str:
         return "<exact sums: confidential>"
@@ -76,9 +79,21 @@ class StoredCells:
             found, waiting = waiting.slice(0, cut), waiting.slice(cut)
             yield self.query.collected(found, places[:cut] - start, min(size, self.cells - start))
 
+    def fails(self, test: Failed) -> bool:
+        """Return whether a test holds for any group."""
+        (one,) = self.backend.con.execute(f"SELECT coalesce(bool_or({test.sql}), false) FROM {self.name}").fetchone()
+        return bool(one)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no record has any of the keys."""
+        (found,) = self.backend.con.execute(f"SELECT count(*) FROM {self.name} WHERE rows > 0").fetchone()
+        return not found
+
     def close(self) -> None:
         """Remove the table."""
         self.backend.con.execute(f"DROP TABLE IF EXISTS {self.name}")
+        self.backend.con.execute(f"SET memory_limit = '{self.memory}'")
 
 
 def stored_cells(
@@ -100,44 +115,27 @@ def stored_cells(
 def _stored(query: SumsQuery) -> StoredCells:
     engine, backend = engine_of(query.query), query.query.get_backend()
     mine = backend if engine is PRIVATE else private_duckdb(size=SMALL + 1)
-    name, measures = fresh_name("cells"), [column for column in query.query.columns if not column.startswith("by")]
-    with (
-        query_progress(backend, SUMMING),
-        engine_errors("the engine", "could not sum the table", quote=False),
-        _frugal(mine),
-        _found(query.query, mine) as found,
-        _registered(mine, query) as (joins, place),
-    ):
-        mine.con.execute(
-            f"CREATE TABLE {name} AS SELECT {place} AS place, {', '.join(measures)} FROM ({found}) found {joins} "
-            "ORDER BY place"
-        )
-    made = StoredCells(query, mine, name, 1 if query.keys is None else len(query.keys))
-
-    def fails(test: Failed) -> bool:
-        (one,) = mine.con.execute(f"SELECT coalesce(bool_or({test.sql}), false) FROM {name}").fetchone()
-        return bool(one)
-
+    measures = [column for column in query.query.columns if not column.startswith("by")]
+    (memory,) = mine.con.execute("SELECT current_setting('memory_limit')").fetchone()
+    made = StoredCells(query, mine, fresh_name("cells"), 1 if query.keys is None else len(query.keys), memory)
     try:
-        query.check(fails, lambda asked: engines.run(asked, SUMMING))
+        with (
+            query_progress(backend, SUMMING),
+            engine_errors("the engine", "could not sum the table", quote=False),
+            _found(query.query, mine) as found,
+            _registered(mine, query) as (joins, place),
+        ):
+            if mine.may_spill:
+                mine.con.execute(f"SET memory_limit = '{MEMORY}'")
+            mine.con.execute(
+                f"CREATE TABLE {made.name} AS SELECT {place} AS place, {', '.join(measures)} "
+                f"FROM ({found}) found {joins} ORDER BY place"
+            )
+        query.check(made.fails, lambda asked: engines.run(asked, SUMMING))
     except BaseException:
         made.close()
         raise
     return made
-
-
-@contextmanager
-def _frugal(backend: Any) -> Iterator[None]:
-    """Limit the memory of a connection that may write to disk instead."""
-    if not backend.may_spill:
-        yield
-        return
-    (before,) = backend.con.execute("SELECT current_setting('memory_limit')").fetchone()
-    backend.con.execute(f"SET memory_limit = '{MEMORY}'")
-    try:
-        yield
-    finally:
-        backend.con.execute(f"SET memory_limit = '{before}'")
 
 
 @contextmanager

@@ -126,6 +126,11 @@ class ExactSums:
     rows: Integers
     sums: dict[str, Sum]
 
+    @property
+    def empty(self) -> bool:
+        """Whether no record has any of the keys."""
+        return not self.rows.any()
+
     def __repr__(self) -> str:
         return "<exact sums: confidential>"
 

@@ -428,6 +428,13 @@ class BoundQuantiles:
 BoundTable = BoundSums | BoundQuantiles
 
 
+def close(read: Mapping[str, Any]) -> None:
+    """Remove sums that are kept outside of Python."""
+    for one in list(read.values())[::-1]:
+        if isinstance(one, StoredCells):
+            one.close()
+
+
 def _one_batch(table: pa.Table) -> Iterator[pa.Table]:
     yield table
 
@@ -591,10 +598,14 @@ class BoundRequest:
         """
         for table in self.tables.values():
             check_readable(table.used, self.records, table.expressions.derived, table.expressions.where)
-        return {
-            name: table.store() if stored and isinstance(table, BoundSums) else table.read()
-            for name, table in self.tables.items()
-        }
+        found: dict[str, Any] = {}
+        try:
+            for name, table in self.tables.items():
+                found[name] = table.store() if stored and isinstance(table, BoundSums) else table.read()
+        except BaseException:
+            close(found)
+            raise
+        return found
 
     def draw(self, read: Mapping[str, Any], key: ReleaseKey) -> dict[str, pa.Table]:
         """Draw the noise of all drawn tables, and return their numbers. Everything in the result is public."""

@@ -35,7 +35,7 @@ from slowscale.data.sources import open_source
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import ACCOUNTING, check_accounting
 from slowscale.policy import Policy
-from slowscale.release.bound import BoundRequest, BoundSums, bind, check_readable
+from slowscale.release.bound import BoundRequest, BoundSums, bind, check_readable, close
 from slowscale.release.buckets import ReleaseKey
 from slowscale.release.dominance import USUAL_RULES, Dominance, OpenCells, check_dominance, open_cells
 from slowscale.release.facts import LedgerHead
@@ -368,18 +368,26 @@ class Session:
                 self._accountant.check(bound.charge)
                 self._accountant.ready()  # records are read only if the charge can be written
             read = bound.read(stored=target is not None)
-            # Charged before noise is drawn: from here on, a crash wastes budget but leaks nothing.
-            with self._explained(bound):
-                charged = self._accountant.charge(bound.charge)
-        key, head = ReleaseKey(self._bits or SECRET), None if charged is None else LedgerHead(**charged)
-        if target is not None:
-            return bound.written(read, key, head, target)
-        release = bound.released(bound.draw(read, key), head)
-        self._known[release.facts.id] = bound, read
-        for name, table in bound.request.drawn.items():
-            # The warning comes after the charge, so that a request for it is not free.
-            if isinstance(table, Sums):
-                warn_if_empty(read[name].rows, table.where)
+            try:
+                # Charged before noise is drawn: from here on, a crash wastes budget but leaks nothing.
+                with self._explained(bound):
+                    charged = self._accountant.charge(bound.charge)
+            except BaseException:
+                close(read)
+                raise
+        try:
+            key, head = ReleaseKey(self._bits or SECRET), None if charged is None else LedgerHead(**charged)
+            if target is not None:
+                release = bound.written(read, key, head, target)
+            else:
+                release = bound.released(bound.draw(read, key), head)
+                self._known[release.facts.id] = bound, read
+            for name, table in bound.request.drawn.items():
+                # The warning comes after the charge, so that a request for it is not free.
+                if isinstance(table, Sums) and table.where is None and read[name].empty:
+                    warn_if_empty()
+        finally:
+            close(read)
         return release
 
     def preview(self, request: Request | Table | Mapping[str, Table]) -> "Preview":
@@ -611,14 +619,12 @@ def check_names(declared: Mapping[str, Any] | None, table: EngineTable, argument
             )
 
 
-def warn_if_empty(rows: Any, where: object) -> None:
-    """Warn the caller of the session if no record has any of the keys. A filter may leave none on purpose.
+def warn_if_empty() -> None:
+    """Warn the caller of the session that no record has any of the keys.
 
     The release was charged already. Where warnings are errors, it must not be lost, nor an exit code depend on the
     records: the warning is then printed.
     """
-    if where is not None or rows.any():
-        return
     words = (
         "no record has any of the keys: the release has noise on zeros, and it was charged. Compare the labels of "
         "the keys with those of the data, by `slowscale inspect` or session.inspect, before you release again "
