@@ -20,11 +20,11 @@ from slowscale.core.arrays import to_arrow, to_numpy
 from slowscale.core.errors import EngineError
 from slowscale.data import engines
 from slowscale.data.connections import SMALL, engine_errors, fresh_name, private_duckdb, query_progress
-from slowscale.data.engines import PRIVATE, engine_of
-from slowscale.data.keys import Keys
+from slowscale.data.engines import PRIVATE, Engine, engine_of
+from slowscale.data.keys import Keys, label_kind
+from slowscale.data.stored_keys import MEMORY, StoredKeys
 from slowscale.data.sums import Column, ExactSums, Failed, SumsQuery, check_labels, with_uncountable_floats
 
-MEMORY = "900MB"  # of a DuckDB that may write to disk
 ROWS_AT_A_TIME = 1 << 16
 SUMMING = "Summing the records"
 
@@ -155,6 +155,15 @@ def _found(query: ir.Table, mine: Any) -> Iterator[str]:
         yield str(backend.compile(query))
 
 
+def _with_places(factor: pa.Table | StoredKeys, engine: Engine) -> pa.Table | pa.RecordBatchReader:
+    """Return keys with the columns label0, label1… in the form in which the engine returns labels, and place."""
+    if isinstance(factor, StoredKeys):
+        return factor.reader(as_bytes=engine is not PRIVATE)
+    labels = [engine.key(factor[field.name], label_kind(field.type) or "") for field in factor.schema]
+    named = {f"label{i}": column for i, column in enumerate(labels)}
+    return pa.table(named | {"place": to_arrow(np.arange(len(factor)))})
+
+
 @contextmanager
 def _registered(mine: Any, query: SumsQuery) -> Iterator[tuple[str, str]]:
     """Register the keys, factor by factor; yield the joins with the groups, and the place of a group's key."""
@@ -162,17 +171,12 @@ def _registered(mine: Any, query: SumsQuery) -> Iterator[tuple[str, str]]:
     try:
         number = 0
         for factor in () if query.keys is None else query.keys.factors:
-            kinds = [query.keys.kinds[name] for name in factor.column_names]  # type: ignore[union-attr]
-            labels = {
-                f"label{i}": engine.key(factor[name], kind)
-                for i, (name, kind) in enumerate(zip(factor.column_names, kinds, strict=True))
-            }
             names.append(fresh_name("keys"))
-            mine.con.register(names[-1], pa.table(labels | {"place": to_arrow(np.arange(len(factor)))}))
-            equal = [f"found.by{number + i} = {names[-1]}.label{i}" for i in range(len(labels))]
+            mine.con.register(names[-1], _with_places(factor, engine))
+            equal = [f"found.by{number + i} = {names[-1]}.label{i}" for i in range(factor.num_columns)]
             joins.append(f"JOIN {names[-1]} ON {' AND '.join(equal)}")
             place = f"({place}) * {len(factor)} + {names[-1]}.place"
-            number += len(labels)
+            number += factor.num_columns
         yield " ".join(joins), place
     finally:
         for name in names:

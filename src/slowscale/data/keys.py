@@ -25,9 +25,10 @@ from slowscale.core.typing import DataLike, HasTable, Label, PathLike, TableLike
 from slowscale.data import rowwise
 from slowscale.data.connections import engine_errors
 from slowscale.data.conversion import listed_columns
-from slowscale.data.engines import BOOLEAN, DATE, TEXT, WHOLE, engine_of, fetch, grouped
+from slowscale.data.engines import BOOLEAN, DATE, PRIVATE, TEXT, WHOLE, engine_of, fetch, grouped
 from slowscale.data.foreign import as_arrow
 from slowscale.data.sources import open_source, open_table
+from slowscale.data.stored_keys import MANY, StoredKeys
 
 GIVEN = "The keys were given as public."
 MADE_BY = "made by Keys.from_frame, .cross, .from_file or .from_data, not directly"
@@ -66,7 +67,7 @@ class Keys:
     Keys: 2 of county (text). The keys were given as public.
     """
 
-    factors: tuple[pa.Table, ...]
+    factors: tuple[pa.Table | StoredKeys, ...]
     assumption: str = GIVEN
 
     @property
@@ -75,7 +76,9 @@ class Keys:
         return self.assumption == TAKEN
 
     def __post_init__(self) -> None:
-        if not isinstance(self.factors, tuple) or not all(isinstance(factor, pa.Table) for factor in self.factors):
+        if not isinstance(self.factors, tuple) or not all(
+            isinstance(factor, pa.Table | StoredKeys) for factor in self.factors
+        ):
             raise ParameterTypeError("Keys", allowed=MADE_BY, given=type(self.factors))
         if self.assumption not in (GIVEN, TAKEN):
             raise ParameterError("Keys", allowed=MADE_BY, given=self.assumption)
@@ -100,7 +103,7 @@ class Keys:
     @lazy
     def table(self) -> pa.Table:
         """All keys, as an Arrow table."""
-        return self.factors[0] if len(self.factors) == 1 else self.slice(0, len(self))
+        return self.slice(0, len(self))
 
     def slice(self, start: int, size: int) -> pa.Table:
         """Return some of the keys in their order, as an Arrow table: no others are made."""
@@ -109,7 +112,9 @@ class Keys:
         rest, columns = np.arange(start, min(start + size, len(self))), dict[str, pa.Array]()
         for factor in reversed(self.factors):  # the last one varies fastest
             rest, places = np.divmod(rest, len(factor))
-            columns |= {name: factor[name].combine_chunks().take(to_arrow(places)) for name in factor.column_names}
+            first = int(places.min(initial=0))
+            used = factor.slice(first, int(places.max(initial=0)) - first + 1)
+            columns |= {name: used[name].combine_chunks().take(to_arrow(places - first)) for name in used.column_names}
         return pa.table({name: columns[name] for name in self.columns})
 
     @staticmethod
@@ -170,10 +175,12 @@ class Keys:
     ) -> "Keys":
         """Return the rows of a file as keys.
 
+        More than two million rows are kept outside of Python: a release to a folder reads them range by range.
+
         Parameters
         ----------
         path
-            The file, of any kind that a session reads.
+            The file, of any kind that a session reads, or the address of a database table.
         columns
             The columns to read; all by default.
         types
@@ -193,8 +200,15 @@ class Keys:
                     code="declared-type",
                     remedy="correct the file, or the declared type",
                 )
+        wanted = source.table.select(*chosen)
         with engine_errors("keys", f"could not be read ({os.fspath(path)})"):
-            found = fetch(source.table.select(*chosen))
+            large = engine_of(wanted) is PRIVATE and int(wanted.count().to_pyarrow().as_py()) > MANY
+            found = None if large else fetch(wanted)
+        if found is None:
+            kinds = {name: _check_kind(name, wanted[name].type()) for name in chosen}
+            return Keys((StoredKeys.of(wanted, kinds, ARROW_TYPES, os.fspath(path)),))
+        if engine_of(wanted) is not PRIVATE:  # the rows of a database have no order
+            found = found.sort_by([(name, "ascending") for name in chosen])
         try:
             return Keys._of(found)
         except ParameterError as error:

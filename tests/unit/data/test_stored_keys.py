@@ -1,0 +1,94 @@
+"""Keys from large files: kept in DuckDB, checked there, and the same as those in memory."""
+
+from datetime import date
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from helpers.bitsources import Recorded
+from helpers.errors import refused
+
+import slowscale as ss
+from slowscale.data import keys as keys_module
+from slowscale.data.stored_keys import StoredKeys
+
+ROWS = 5_000
+LABELS = pa.table(
+    {
+        "county": [f"{i % 500:05}é" for i in range(ROWS)],
+        "sector": np.arange(ROWS) // 500,
+        "open": [i % 3 == 0 for i in range(ROWS)],
+        "day": [date(2020, 1, 1 + i % 28) for i in range(ROWS)],
+    }
+)
+
+
+@pytest.fixture
+def large(monkeypatch, tmp_path):
+    """Return a function that reads a table from a file as large keys."""
+    monkeypatch.setattr(keys_module, "MANY", 10)
+
+    def read(table, **options):
+        pyarrow.parquet.write_table(table, tmp_path / "keys.parquet")
+        return ss.Keys.from_file(tmp_path / "keys.parquet", **options)
+
+    return read
+
+
+def test_they_equal_keys_in_memory(large):
+    stored, plain = large(LABELS), ss.Keys.from_frame(LABELS)
+    assert isinstance(stored.factors[0], StoredKeys)
+    assert stored == plain
+    assert (stored.columns, stored.kinds, len(stored), repr(stored)) == (
+        plain.columns, plain.kinds, len(plain), repr(plain),
+    )  # fmt: skip
+    assert stored.slice(4_990, 100).to_pylist() == plain.slice(4_990, 100).to_pylist()
+    assert stored.project("day", "open") == plain.project("day", "open")
+    years = ss.Keys.cross({"year": [2020, 2021]})
+    for one, other in ((stored * years, plain * years), (years * stored, years * plain)):
+        assert one == other
+        assert one.slice(123, 77).to_pylist() == other.table.slice(123, 77).to_pylist()
+
+
+@pytest.mark.parametrize("protect", [None, "firm"])
+@pytest.mark.parametrize("crossed", [False, True])
+def test_releases_are_the_same(large, tmp_path, protect, crossed):
+    rng = np.random.default_rng(2)
+    places = rng.integers(0, ROWS, 20_000)
+    frame = LABELS.take(pa.array(places)).append_column("x", pa.array(rng.integers(0, 1000, 20_000)))
+    frame = frame.append_column("year", pa.array(2020 + places % 3)).append_column("firm", pa.array(places % 50))
+    stored, plain = large(LABELS), ss.Keys.from_frame(LABELS)
+    if crossed:
+        stored, plain = (keys * ss.Keys.cross({"year": [2020, 2022]}) for keys in (stored, plain))
+    made, whole = (
+        ss.Session(frame, protect=protect, bits=Recorded(1)).release(
+            ss.Sums({"x": ss.Gaussian(sigma=3)}, keys=keys), to=folder
+        )
+        for keys, folder in ((stored, tmp_path / "out"), (plain, None))
+    )
+    assert made.table == whole.table
+
+
+def test_mistakes(large, tmp_path):
+    twice = pa.concat_tables([LABELS, LABELS.slice(7, 1)])
+    with refused(ss.ParameterError, "keys", code="duplicate") as caught:
+        large(twice)
+    assert "é" not in str(caught.value)
+    missing = pa.table({"a": pa.array([None, *map(str, range(50))])})
+    with refused(ss.ParameterError, "keys a", code="nulls"):
+        large(missing)
+    with refused(ss.ParameterTypeError, "keys x", code="type"):
+        large(pa.table({"x": np.arange(50) / 2}))
+    with refused(ss.EngineError, "keys"):
+        large(pa.table({"x": pa.array([2**63 + i for i in range(50)], pa.uint64())}))
+    assert len(large(LABELS, columns=["county", "sector"])) == ROWS
+
+
+def test_keys_of_a_database_are_sorted(tmp_path):
+    import duckdb
+
+    with duckdb.connect(tmp_path / "d.duckdb") as connection:
+        connection.execute("CREATE TABLE t AS SELECT * FROM (VALUES ('b', 2), ('a', 2), ('a', 1)) v(x, y)")
+    keys = ss.Keys.from_file(f"duckdb://{tmp_path}/d.duckdb#t")
+    assert sorted(keys) == [("a", 1), ("a", 2), ("b", 2)]
