@@ -386,6 +386,16 @@ def test_names_that_could_be_answers_are_typed_in_quotes(folder):
     assert list(plan["tables"]["total"]["sums"]) == ["a, b"]
 
 
+@pytest.mark.parametrize("owner", ["the largest firm", "f" * 53])
+def test_names_of_sizes_fit_whatever_the_column_of_entities_is_called(folder, owner):
+    (folder / "farms-2023.csv").write_text(f"{owner},Cattle\nf1,120\nf2,4000\n")
+    done = init([owner, "", "none", "50", "500", "1e5", "no", "600", "", "", "", ""])
+    assert done.exit_code == 0, done.output
+    plan = tomllib.loads((folder / "plan.toml").read_text(encoding="utf-8"))
+    assert plan["data"]["protect"] == owner
+    assert [size["name"] for size in plan["report"]["sizes"]] == ["typical entity", "large entity", "largest entity"]
+
+
 def test_columns_that_check_would_refuse_are_refused_at_the_question(folder):
     (folder / "farms-2023.csv").write_text("*,count,x_se,x,g\n1,2,3,4,a\n2,3,4,5,b\n")
     done = init(["", "*", "count", "x, x_se", "x", "x_se", "none", "50", "none", "1e5", "no", "600", "", "", "", ""])

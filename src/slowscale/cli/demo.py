@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from slowscale.plan import Plan
 
 DATA, PUBLIC_CELLS, LEDGER = "establishments.parquet", "cells.csv", "establishments.ledger"
-NAME, RESULTS = "simulated-establishments", "published"  # as in the plan
+DATASET, RESULTS = "simulated-establishments", "published"  # as in the plan
 SHIPPED = ("plan.toml", "columns.toml", "industries.csv", "sectors.csv")
 
 
@@ -42,7 +42,7 @@ def demo(
             raise ParameterError(folder / name, "exists", code="exists", remedy="choose another folder, or --overwrite")
         if name != RESULTS and (folder / name).is_dir():
             raise ParameterError(folder / name, "is a folder", code="exists", remedy="choose another folder")
-    if os.path.lexists(folder / LEDGER) and Ledger(folder / LEDGER).dataset != NAME:
+    if os.path.lexists(folder / LEDGER) and Ledger(folder / LEDGER).dataset != DATASET:
         raise ParameterError(
             folder / LEDGER, "is not of the demonstration", code="exists", remedy="choose another folder"
         )

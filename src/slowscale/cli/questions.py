@@ -103,6 +103,7 @@ def ask_choices(data: "PlannedData", folder: Path) -> "Choices":
     folder
         The folder that the plan will be in.
     """
+    from slowscale.accounting.sizes import LARGEST_WORD, LONGEST_NAME
     from slowscale.core.errors import ParameterError
     from slowscale.plan.outputs import check_new
     from slowscale.plan.starting import YEAR, Choices, proposed_ledger, proposed_name
@@ -149,6 +150,8 @@ def ask_choices(data: "PlannedData", folder: Path) -> "Choices":
     cells = _ask_cells(by, [*sums, *([] if owner is None else [owner])], data, folder) if by else None
 
     who = "record" if owner is None else owner
+    if len(f"largest {who}") > LONGEST_NAME or LARGEST_WORD.search(who):  # it is in the names of sizes
+        who = "entity"
     advised = _ask_noise(sums, who, charged)
     title = _ask("Title?", "title", f"{' and '.join(sums)}{' by ' if by else ''}{' and '.join(by)}", _text)
     year = YEAR.search(Path(data.place.rpartition("#")[2]).name)
