@@ -69,7 +69,7 @@ def test_a_session_is_tested_once_and_again_if_it_is_another(frame, monkeypatch)
     other = engines.connect_to(engines.connect_address())
     data = other.read.parquet(frame.inputFiles()[0])
     released(ss.Session(data, bits=Recorded(1)))
-    assert tested == [len(selftest.ROWS)]
+    assert tested == [len(selftest.SELF_TEST_ROWS)]
     monkeypatch.setattr(type(other), "session_id", "another")
     assert released(ss.Session(data, bits=Recorded(1))).facts.selftest.checks == 5
     assert len(tested) == 2

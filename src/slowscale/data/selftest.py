@@ -167,8 +167,8 @@ def _rows() -> Iterator[Row]:
     yield from [Row("overflow", i=LARGEST_INTEGER, d=LARGEST_DECIMAL)] * 2
 
 
-ROWS = tuple(_rows())
-OVERFLOW, ENTITIES, RANKS = "overflow", "entities", "ranks"
+SELF_TEST_ROWS = tuple(_rows())
+OVERFLOW, ENTITIES, RANK_CHECKS = "overflow", "entities", "ranks"
 # Properties that PostgreSQL does not have: it stores no such values.
 UNSTORABLE = ("NUL characters", "dates out of range")
 Rows = Mapping[int, Row]  # by the number of the row, which is its value in the column n
@@ -176,7 +176,7 @@ Rows = Mapping[int, Row]  # by the number of the row, which is its value in the 
 
 def rows_without(properties: Collection[str]) -> Rows:
     """Return the rows without those of some properties."""
-    return {n: row for n, row in enumerate(ROWS) if row.property not in properties}
+    return {n: row for n, row in enumerate(SELF_TEST_ROWS) if row.property not in properties}
 
 
 def arrow_rows(rows: Rows) -> pa.Table:
@@ -424,9 +424,11 @@ def _ranked(table: ir.Table, rows: Rows, found: Findings) -> None:
     for name, given in SIZES.items():
         sizes, values = [Fraction(size) for size in given], [abs(Fraction(getattr(row, name))) for row in rows.values()]
         below, total = records_below(table, Column(name, Fraction(1)), sizes)
-        found.compare(RANKS, f"the number of rows ranked by {name}", total, len(rows))
+        found.compare(RANK_CHECKS, f"the number of rows ranked by {name}", total, len(rows))
         for size, got in zip(sizes, below, strict=True):
-            found.compare(RANKS, f"the number of rows with |{name}| < {size}", got, sum(one < size for one in values))
+            found.compare(
+                RANK_CHECKS, f"the number of rows with |{name}| < {size}", got, sum(one < size for one in values)
+            )
 
 
 def _refused(table: ir.Table, rows: Rows, found: Findings) -> None:
@@ -662,4 +664,4 @@ def _spread(view: str, collation: str | None) -> str:
     for name in ("n", *LABEL_KINDS, *"fidt", "firm"):
         collated = f" COLLATE {collation}" if collation and name in ("k", "firm") else ""
         columns.append(f"CASE WHEN r.id >= 0 THEN v.{name} END{collated} AS {name}")
-    return f"SELECT {', '.join(columns)} FROM {view} AS v JOIN range(0, {len(ROWS)}, 1, 4) AS r ON r.id = v.n"
+    return f"SELECT {', '.join(columns)} FROM {view} AS v JOIN range(0, {len(SELF_TEST_ROWS)}, 1, 4) AS r ON r.id = v.n"

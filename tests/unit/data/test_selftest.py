@@ -84,7 +84,7 @@ def change_labels(patch, kind, changed):
 
 def change_text(patch, changed):
     """Change the labels, apart from the names of properties."""
-    right, names = DuckDB.text_bytes, {row.property for row in selftest.ROWS}
+    right, names = DuckDB.text_bytes, {row.property for row in selftest.SELF_TEST_ROWS}
     patch.setattr(
         DuckDB, "text_bytes", lambda self, value: right(self, ibis.ifelse(value.isin(names), value, changed(value)))
     )
@@ -416,7 +416,7 @@ def test_each_fault_is_noticed(name, monkeypatch):
 
 
 def test_each_property_notices_a_fault():
-    every = {row.property for row in selftest.ROWS} | {selftest.RANKS}
+    every = {row.property for row in selftest.SELF_TEST_ROWS} | {selftest.RANK_CHECKS}
     assert {name for _, noticed, _ in FAULTS.values() for name in noticed} == every
     assert {by for _, _, by in FAULTS.values()} == set(selftest.PARTS)
 
