@@ -127,10 +127,15 @@ def connect_to(address):
 
 
 @cache
-def connect_session():
+def connect_address():
     server, address = connect_server()
     atexit.register(stop_connect_server, server)
-    return connect_to(address)
+    return address
+
+
+@cache
+def connect_session():
+    return connect_to(connect_address())
 
 
 def load(name, table):

@@ -1,4 +1,4 @@
-"""One suite on every engine: DuckDB, PostgreSQL and Spark must give the same exact sums, bit for bit."""
+"""One suite on every engine: DuckDB, PostgreSQL, Spark and Spark Connect must give the same exact sums, bit for bit."""
 
 import math
 from datetime import date
@@ -503,7 +503,7 @@ def test_a_largest_value_is_compared_exactly_in_the_scan_of_the_sums(engine, pro
         return exact_sums(table, columns, keys, lambda query: queries.append(query) or fetch(query), protect)
 
     free, bounded = read(dict.fromkeys(bounds)), read(bounds)
-    assert len(queries) == 1 or engine != "pyspark"  # elsewhere large floats need a second one
+    assert len(queries) == 1 or engine not in ("pyspark", "connect")  # elsewhere large floats need a second one
     for name, total in free.sums.items():
         assert bounded.sums[name].counts.tolist() == total.counts.tolist()
         assert total.rest is None or bounded.sums[name].rest.tolist() == total.rest.tolist()

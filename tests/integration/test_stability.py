@@ -189,16 +189,20 @@ def as_postgres(kind, rows, folder):
     return {"data": connection.table(name)}
 
 
-def as_spark(kind, rows, folder):
+def as_spark(kind, rows, folder, session=engines.spark_session):
     """A DataFrame whose text is compared without case."""
     pa.parquet.write_table(arrow(kind, rows), folder / "a.parquet")
-    frame = engines.spark_session().read.parquet(str(folder / "a.parquet"))
+    frame = session().read.parquet(str(folder / "a.parquet"))
     if kind == "text":
         frame = frame.selectExpr("label COLLATE UTF8_LCASE AS label", "x", "f", "d")
     return {"data": frame}
 
 
-# For each input path, the number of hostile records. DuckDB sums those of all paths but the last two.
+def as_connect(kind, rows, folder):
+    return as_spark(kind, rows, folder, engines.connect_session)
+
+
+# For each input path, the number of hostile records. DuckDB sums those of all paths but the last three.
 INPUT_PATHS = {
     "parquet": (as_parquet, 80),
     "csv": (as_csv, 160),
@@ -209,6 +213,7 @@ INPUT_PATHS = {
     "duckdb-file": (as_duckdb_file, 40),
     "postgres": (as_postgres, 160),
     "pyspark": (as_spark, 40),
+    "connect": (as_connect, 16),
 }
 
 
@@ -305,7 +310,7 @@ def check_record(before, result, query, hostile):
 
 
 def marked(name):
-    group = {"postgres": "postgres", "pyspark": "pyspark"}.get(name, f"stability-{name}")
+    group = name if name in ("postgres", "pyspark", "connect") else f"stability-{name}"
     return pytest.param(name, marks=pytest.mark.xdist_group(group))
 
 

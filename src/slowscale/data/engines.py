@@ -439,7 +439,7 @@ class SparkConnect(Spark):
 
 
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (DuckDB(), PostgreSQL(), Spark())}
-PRIVATE, CONNECT = PrivateDuckDB(), SparkConnect()
+PRIVATE, SPARK_CONNECT = PrivateDuckDB(), SparkConnect()
 
 
 def engine_of(table: ir.Table | ir.Value) -> Engine:
@@ -462,7 +462,7 @@ def engine_of_connection(backend: Any) -> Engine:
     if getattr(backend, "is_private", False):
         return PRIVATE
     if name == Spark.name and is_connect(backend._session):
-        return CONNECT
+        return SPARK_CONNECT
     if name not in ENGINES:
         titles = ", ".join(engine.title for engine in ENGINES.values())
         raise ParameterError(

@@ -57,7 +57,7 @@ from slowscale.data.sums import (
 )
 
 FORMAT = 1  # raised when rows, expressions or comparisons change
-LONGEST = 150  # characters of a value or of a reason that an error shows
+LONGEST_SHOWN = 150  # characters of a value or of a reason that an error shows
 EPOCH = date(1970, 1, 1).toordinal()
 LARGEST_INTEGER, LARGEST_DECIMAL = 2**63 - 1, Decimal("9" * 36 + ".99")
 
@@ -167,8 +167,8 @@ def _rows() -> Iterator[Row]:
     yield from [Row("overflow", i=LARGEST_INTEGER, d=LARGEST_DECIMAL)] * 2
 
 
-ROWS = tuple(_rows())
-OVERFLOW, ENTITIES, RANKS = "overflow", "entities", "ranks"
+SELF_TEST_ROWS = tuple(_rows())
+OVERFLOW, ENTITIES, RANK_CHECKS = "overflow", "entities", "ranks"
 # Properties that PostgreSQL does not have: it stores no such values.
 UNSTORABLE = ("NUL characters", "dates out of range")
 Rows = Mapping[int, Row]  # by the number of the row, which is its value in the column n
@@ -176,7 +176,7 @@ Rows = Mapping[int, Row]  # by the number of the row, which is its value in the 
 
 def rows_without(properties: Collection[str]) -> Rows:
     """Return the rows without those of some properties."""
-    return {n: row for n, row in enumerate(ROWS) if row.property not in properties}
+    return {n: row for n, row in enumerate(SELF_TEST_ROWS) if row.property not in properties}
 
 
 def arrow_rows(rows: Rows) -> pa.Table:
@@ -239,7 +239,7 @@ def _read(text: str | None, pattern: str, read: Callable[[str], Any]) -> Any:
     return None if plain is None or not re.fullmatch(pattern, plain, re.ASCII) else read(plain)
 
 
-FLOAT_TEXT = r"[+-]?[0-9]{1,38}(\.[0-9]{1,38})?([eE][+-]?[0-9]{1,2})?"
+WRITTEN_FLOAT = r"[+-]?[0-9]{1,38}(\.[0-9]{1,38})?([eE][+-]?[0-9]{1,2})?"
 
 
 def _whole(text: str | None) -> int | None:
@@ -267,7 +267,7 @@ DERIVED: Mapping[str, Callable[[Row], Any]] = {
     "case when f = f then 1 else 0 end": lambda row: int(row.f is not None),
     "case when f = 0 then 1 else 0 end": lambda row: int(row.f == 0),
     "coalesce(f, 7)": lambda row: 7.0 if row.f is None else row.f,
-    "try_cast(t as double)": lambda row: _read(row.t, FLOAT_TEXT, float),
+    "try_cast(t as double)": lambda row: _read(row.t, WRITTEN_FLOAT, float),
     "try_cast(t as bigint)": lambda row: _whole(row.t),
     "try_cast(t as decimal(30, 2))": lambda row: _cents(row.t),
     "length(t)": lambda row: None if row.t is None else len(row.t),
@@ -303,7 +303,7 @@ class Findings:
 
 
 def _shown(value: Any) -> str:
-    return (str(value) if isinstance(value, Fraction) else repr(value))[:LONGEST]
+    return (str(value) if isinstance(value, Fraction) else repr(value))[:LONGEST_SHOWN]
 
 
 Part = Callable[[ir.Table, Rows, Findings], None]
@@ -313,7 +313,7 @@ SUMMED = (
     FLOATS, WHOLES, DECIMALS, *(Column(name, Fraction(1), "zero", "zero") for name in "fid"),
     *(Column(name, Fraction(1), "zero", "error") for name in "fid"), Column("f", Fraction(3, 100), "zero"),
 )  # fmt: skip
-LABELS = {"property": TEXT, "k": TEXT, "w": WHOLE, "b": BOOLEAN, "day": DATE}
+LABEL_KINDS = {"property": TEXT, "k": TEXT, "w": WHOLE, "b": BOOLEAN, "day": DATE}
 
 
 def _labels(row: Row) -> tuple[Any, ...]:
@@ -362,7 +362,7 @@ def _sums(table: ir.Table, rows: Rows, found: Findings) -> None:
     expected = _added(
         (_labels(row), [_in_grains(getattr(row, one.name), one) for one in SUMMED]) for row in rows.values()
     )
-    got = _measured(table, LABELS, SUMMED)
+    got = _measured(table, LABEL_KINDS, SUMMED)
     names = ["the number of rows", *(f"the sum of {one.name} ({one.nulls}, {one.negatives})" for one in SUMMED)]
     for labels in expected | got:
         name, what = labels[0], f"the group {labels[1:]}"
@@ -379,7 +379,7 @@ def _keyed_sums(table: ir.Table, rows: Rows, found: Findings) -> None:
     keys = [labels for labels, totals in sums.items() if None not in labels and None not in totals]
     if not keys:
         return
-    got = exact_sums(table, columns, Keys.from_frame(dict(zip(LABELS, zip(*keys, strict=True), strict=True))))
+    got = exact_sums(table, columns, Keys.from_frame(dict(zip(LABEL_KINDS, zip(*keys, strict=True), strict=True))))
     for at, labels in enumerate(keys):
         totals = [_total(got.sums[one.name], at) for one in columns]
         found.compare(labels[0], f"the released sums of {labels[1:]}", [int(got.rows[at]), *totals], sums[labels])
@@ -424,9 +424,11 @@ def _ranked(table: ir.Table, rows: Rows, found: Findings) -> None:
     for name, given in SIZES.items():
         sizes, values = [Fraction(size) for size in given], [abs(Fraction(getattr(row, name))) for row in rows.values()]
         below, total = records_below(table, Column(name, Fraction(1)), sizes)
-        found.compare(RANKS, f"the number of rows ranked by {name}", total, len(rows))
+        found.compare(RANK_CHECKS, f"the number of rows ranked by {name}", total, len(rows))
         for size, got in zip(sizes, below, strict=True):
-            found.compare(RANKS, f"the number of rows with |{name}| < {size}", got, sum(one < size for one in values))
+            found.compare(
+                RANK_CHECKS, f"the number of rows with |{name}| < {size}", got, sum(one < size for one in values)
+            )
 
 
 def _refused(table: ir.Table, rows: Rows, found: Findings) -> None:
@@ -572,7 +574,7 @@ def _check_reached(error: Exception) -> None:
 def _reason(error: Exception) -> str:
     """Return the reason of a failure; it may be quoted, because all rows are constants."""
     cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-    return f"{type(cause).__name__}: {first_line(cause)[:LONGEST]}"
+    return f"{type(cause).__name__}: {first_line(cause)[:LONGEST_SHOWN]}"
 
 
 # Sessions of Spark Connect.
@@ -659,7 +661,7 @@ def connect_rows(backend: Any) -> Iterator[ir.Table]:
 def _spread(view: str, collation: str | None) -> str:
     """Return the SQL of the rows, with labels that are compared by a collation."""
     columns = []
-    for name in ("n", *LABELS, *"fidt", "firm"):
+    for name in ("n", *LABEL_KINDS, *"fidt", "firm"):
         collated = f" COLLATE {collation}" if collation and name in ("k", "firm") else ""
         columns.append(f"CASE WHEN r.id >= 0 THEN v.{name} END{collated} AS {name}")
-    return f"SELECT {', '.join(columns)} FROM {view} AS v JOIN range(0, {len(ROWS)}, 1, 4) AS r ON r.id = v.n"
+    return f"SELECT {', '.join(columns)} FROM {view} AS v JOIN range(0, {len(SELF_TEST_ROWS)}, 1, 4) AS r ON r.id = v.n"

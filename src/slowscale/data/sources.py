@@ -447,7 +447,8 @@ def _open_spark(frame: Any) -> Source:
 def _spark_view(connection: Any, frame: Any) -> Source:
     """Return a DataFrame as a temporary view, without the columns whose type is not supported."""
     unusable = _unusable_spark(frame)
-    frame = _spark_columns(frame, [name for name in frame.columns if name not in unusable])
+    if unusable:
+        frame = _spark_columns(frame, [name for name in frame.columns if name not in unusable])
     name = f"slowscale_{os.getpid()}_{fresh_name('view')}"
     frame.createOrReplaceTempView(name)
     return replace(_inspect_spark(frame, connection.table(name)), unusable=unusable)

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -21,21 +22,23 @@ from ibis import _
 
 import slowscale as ss
 from slowscale import Keys
+from slowscale.data import connections, selftest, sources
 from slowscale.data import engines as engines_module
 from slowscale.data import keys as keys_module
-from slowscale.data import sources
-from slowscale.data.connections import engine_errors, first_line, private_duckdb
+from slowscale.data.connections import answered, engine_errors, first_line, private_duckdb
 from slowscale.data.dialects import call
 from slowscale.data.engines import (
     BOOLEAN,
     DATE,
     ENGINES,
     PRIVATE,
+    SPARK_CONNECT,
     TEXT,
     WHOLE,
     Engine,
     _same_family,
     engine_of,
+    engine_of_connection,
     fetch,
     restricted_to_keys,
 )
@@ -260,17 +263,64 @@ def test_a_registered_frame_is_not_a_view(connection, frame):
     assert ENGINES["duckdb"].is_view(connection, connection.table("a frame").op()) is False
 
 
-def test_spark_connect_is_refused_and_a_classic_session_is_checked(monkeypatch):
-    checked = []
+def test_a_session_of_spark_connect_proves_its_server_and_a_classic_one_need_not(monkeypatch):
+    checked, proven = [], []
     monkeypatch.setattr(engines_module, "check_spark", checked.append)
-    remote = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
-    classic = type("SparkSession", (), {"__module__": "pyspark.sql.session"})
-    with pytest.raises(ss.ParameterError, match="data is on Spark Connect, which is not supported"):
-        ENGINES["pyspark"].check(SimpleNamespace(_session=remote()))
-    assert not checked
-    backend = SimpleNamespace(_session=classic())
-    ENGINES["pyspark"].check(backend)
-    assert checked == [backend]
+    monkeypatch.setattr(selftest, "proof", proven.append)
+    for module, engine in (("pyspark.sql.session", "pyspark"), ("pyspark.sql.connect.session", "connect")):
+        session = type("SparkSession", (), {"__module__": module})()
+        backend = SimpleNamespace(name="pyspark", _session=session)
+        assert engine_of_connection(backend) is {"pyspark": ENGINES["pyspark"], "connect": SPARK_CONNECT}[engine]
+        engine_of_connection(backend).check(backend)
+    assert checked[1:] == proven == [backend]
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(connections, "PATIENCE", 0.3)
+    monkeypatch.setattr(connections, "HEARTBEAT", 0.01)
+
+
+def test_a_server_that_still_answers_may_take_its_time(impatient):
+    beats = []
+    found = answered(lambda: time.sleep(0.6) or 7, lambda: beats.append(1), "the server")
+    assert found == 7
+    assert len(beats) > 5
+
+
+@pytest.mark.parametrize("alive", [lambda: time.sleep(5), lambda: 1 / 0])
+def test_a_server_that_answers_nothing_is_lost(impatient, alive):
+    start = time.monotonic()
+    with refused(ss.EngineError, "the server", code="unreachable"):
+        answered(lambda: time.sleep(5), alive, "the server")
+    assert time.monotonic() - start < 3
+
+
+def test_an_error_of_a_server_is_raised(impatient):
+    with pytest.raises(ZeroDivisionError):
+        answered(lambda: 1 / 0, lambda: None, "the server")
+
+
+def test_ctrl_c_stops_the_query_on_a_server(monkeypatch):
+    class Session:
+        tags, stopped = [], threading.Event()
+
+        def addTag(self, tag):  # noqa: N802
+            self.tags.append(tag)
+
+        def interruptTag(self, tag):  # noqa: N802
+            assert self.tags == [tag]
+            self.stopped.set()
+
+    def interrupted(ask, alive, title):
+        ask()
+        raise KeyboardInterrupt
+
+    Session.__module__ = "pyspark.sql.connect.session"
+    monkeypatch.setattr(connections, "answered", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        connections.ask_spark(Session(), lambda: None)
+    assert Session.stopped.wait(5)
 
 
 FAMILIES = [

@@ -32,7 +32,7 @@ def test_an_engine_that_is_right_passes():
 
 def test_every_row_is_compared(monkeypatch):
     table = selftest.keep(rows(), f"property <> '{selftest.OVERFLOW}'")
-    right = selftest._measured(table, selftest.LABELS, selftest.SUMMED)
+    right = selftest._measured(table, selftest.LABEL_KINDS, selftest.SUMMED)
     monkeypatch.setattr(selftest, "_measured", lambda *given: right)
     for n, row in selftest.rows_without((selftest.OVERFLOW,)).items():
         found = selftest.Findings()
@@ -83,8 +83,11 @@ def change_labels(patch, kind, changed):
 
 
 def change_text(patch, changed):
-    right = DuckDB.text_bytes
-    patch.setattr(DuckDB, "text_bytes", lambda self, value: right(self, changed(value)))
+    """Change the labels, apart from the names of properties."""
+    right, names = DuckDB.text_bytes, {row.property for row in selftest.SELF_TEST_ROWS}
+    patch.setattr(
+        DuckDB, "text_bytes", lambda self, value: right(self, ibis.ifelse(value.isin(names), value, changed(value)))
+    )
 
 
 def change_truncation(patch, changed):
@@ -266,7 +269,7 @@ def texts_are_normalized(patch):
 
 @fault("binary labels")
 def a_backslash_escapes(patch):
-    patch.setattr(DuckDB, "text_bytes", lambda self, value: forced_cast(value.replace("\0", "0"), "binary"))
+    patch.setattr(DuckDB, "text_bytes", lambda self, value: forced_cast(value, "binary"))
 
 
 @fault("NUL characters")
@@ -413,7 +416,7 @@ def test_each_fault_is_noticed(name, monkeypatch):
 
 
 def test_each_property_notices_a_fault():
-    every = {row.property for row in selftest.ROWS} | {selftest.RANKS}
+    every = {row.property for row in selftest.SELF_TEST_ROWS} | {selftest.RANK_CHECKS}
     assert {name for _, noticed, _ in FAULTS.values() for name in noticed} == every
     assert {by for _, _, by in FAULTS.values()} == set(selftest.PARTS)
 

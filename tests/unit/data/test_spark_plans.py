@@ -41,6 +41,7 @@ def column(number, name):
 
 def inspected(plan):
     frame = SimpleNamespace(_jdf=SimpleNamespace(queryExecution=lambda: SimpleNamespace(analyzed=lambda: plan)))
+    frame.sparkSession = "a classic session"
     return sources._inspect_spark(frame, "the table")
 
 
@@ -102,6 +103,74 @@ def test_a_random_frame_is_refused(plan):
         inspected(plan)
 
 
+class RemoteFrame:
+    """A DataFrame of Spark Connect, which gives the plan as text."""
+
+    columns = ("state", "emp")
+
+    def __init__(self, plan):
+        self.plan, self.settings = plan, {"spark.sql.debug.maxToStringFields": "25"}
+        self.sparkSession = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+        self.sparkSession.conf = SimpleNamespace(get=self.settings.get, set=self.settings.__setitem__)
+
+    def select(self, *names):
+        assert names == ("`state`", "`emp`")
+        return self
+
+    def _explain_string(self, extended):
+        assert extended
+        assert self.settings != {"spark.sql.debug.maxToStringFields": "25"}
+        if self.plan is None:
+            raise OSError("lost")
+        analyzed = f"== Analyzed Logical Plan ==\nstate: string, emp: bigint\n{self.plan}"
+        optimized = "== Optimized Logical Plan ==\nX\n\n== Physical Plan ==\nY"
+        return f"== Parsed Logical Plan ==\n'Project\n\n{analyzed}\n\n{optimized}"
+
+
+PROJECT, RELATION = "Project [state#1, emp#2L]\n", "+- Relation spark_catalog.default.t[state#1,emp#2L,x#3] parquet"
+
+
+@pytest.mark.parametrize(
+    ("plan", "view", "filtered", "stored"),
+    [
+        (PROJECT + RELATION, False, False, {"state", "emp"}),
+        (f"{PROJECT}+- SubqueryAlias t\n   {RELATION}", False, False, {"state", "emp"}),
+        (f"{PROJECT}+- Filter (emp#2L > 3)\n   {RELATION}", False, True, {"state", "emp"}),
+        (f"Project [state#1, emp#9L]\n+- Project [state#1, (2 * emp#2L) AS emp#9L]\n   {RELATION}", 0, 0, {"state"}),
+        (f"Project [state#1, emp#3L]\n+- Project [state#1, x#3L AS emp#3L]\n   {RELATION}", False, False, {"state"}),
+        (f"{PROJECT}+- Aggregate [state#1], [state#1, sum(x#3) AS emp#2L]\n   {RELATION}", True, False, None),
+        (f"{PROJECT}+- Unknown\n   {RELATION}", True, False, None),
+        (f"{PROJECT}+- Filter (emp#2L > list#8)\n   :  +- Project [1 AS 1#7]\n   {RELATION}", True, True, None),
+        (f"{PROJECT}+- Filter (state#1 = a\n+ b)\n   {RELATION}", True, True, None),
+    ],
+)  # fmt: skip
+def test_the_text_of_a_plan_shows_the_same(plan, view, filtered, stored):
+    frame = RemoteFrame(plan)
+    found = sources._inspect_spark(frame, "the table")
+    assert (found.view, found.filtered) == (view, filtered)
+    assert stored is None or found.stored == stored
+    assert frame.settings == {"spark.sql.debug.maxToStringFields": "25"}
+
+
+@pytest.mark.parametrize("text", ["rand(5)", "uuid(Some(3))", "monotonically_increasing_id()", "SHUFFLE(x#3)"])
+def test_the_text_of_a_random_plan_is_refused(text):
+    with pytest.raises(ss.ParameterError, match="got a random or sampled Spark DataFrame"):
+        sources._inspect_spark(RemoteFrame(f"{PROJECT}+- Project [state#1, {text} AS emp#2L]\n   {RELATION}"), "")
+    with pytest.raises(ss.ParameterError, match="got a random or sampled Spark DataFrame"):
+        sources._inspect_spark(RemoteFrame(f"{PROJECT}+- Sample 0.0, 0.5, false, 3\n   {RELATION}"), "")
+
+
+def test_a_plan_that_cannot_be_read_is_a_view_and_settings_are_restored():
+    frame = RemoteFrame(PROJECT + RELATION)
+    frame._explain_string = lambda extended: "another server"
+    found = sources._inspect_spark(frame, "the table")
+    assert (found.view, found.stored) == (True, frozenset())
+    frame = RemoteFrame(None)
+    with pytest.raises(OSError, match="lost"):
+        sources._inspect_spark(frame, "the table")
+    assert frame.settings == {"spark.sql.debug.maxToStringFields": "25"}
+
+
 def test_other_objects_of_spark_are_refused():
     odd = type("Column", (), {"__module__": "pyspark.sql.column"})()
     with pytest.raises(ss.ParameterTypeError, match=r"data must be a path of .*, got Column"):
@@ -149,7 +218,7 @@ def test_a_spark_frame_is_read_as_a_view_of_its_own_name(monkeypatch):
     frame, checked, tables = FakeFrame(odd=None, **{"a`b": None}), [], []
     connection = SimpleNamespace(table=lambda name: tables.append(name) or f"table {name}")
     monkeypatch.setattr(sources.ibis.pyspark, "connect", lambda session: connection if session else None)
-    monkeypatch.setattr(sources.ENGINES["pyspark"], "check", checked.append)
+    monkeypatch.setattr(sources, "engine_of_connection", lambda given: SimpleNamespace(check=checked.append))
     monkeypatch.setattr(sources, "_unusable_spark", lambda given: {"odd": "variant"})
     monkeypatch.setattr(sources, "_inspect_spark", lambda given, table: sources.Source(table, view=given is frame))
     found = [sources._open_spark(frame) for _ in range(2)]
