@@ -205,9 +205,9 @@ class _Run:
         return {"derive": self._derive or None, "nulls": self.case.odd, "negatives": self.case.odd}
 
     def _again(self, session, query):
-        """Release the same once more: one table by the method for its statistic."""
+        """Release the same once more: several tables into a folder, one table by the method for its statistic."""
         if self.is_set:
-            return session.release(query)
+            return session.release(query, to="again", csv=True)
         keys, unit = self._keys("cells"), {name: self.noises[name].unit for name in self.layout.values}
         if self.case.statistic == "count":
             return session.count(keys=keys, mechanism=self._count(), derive=self._derive or None)
@@ -244,6 +244,9 @@ class _Run:
         for name in self.noises:
             low, high = one.interval(name, LEVEL)
             assert all(low <= high)
+            table = found["cells" if self.is_set else next(iter(found))]
+            assert table.head(2).to_pylist() == one.table.slice(0, 2).to_pylist()
+            assert table.read_column(name) == one.table[name]
             shown = [*low, *high, *one.unbiased_variance(name)]
             self._show(f"interval of {name}", json.dumps(list(map(float, shown))))
             self._show(f"plot of {name}", repr(one.plot(name, top=5)))

@@ -19,7 +19,7 @@ import pyarrow as pa
 from slowscale.core.arrays import to_arrow, to_numpy
 from slowscale.core.errors import EngineError
 from slowscale.data import engines
-from slowscale.data.connections import SMALL, engine_errors, fresh_name, private_duckdb, query_progress
+from slowscale.data.connections import SMALL_DATA, engine_errors, fresh_name, private_duckdb, query_progress
 from slowscale.data.engines import PRIVATE, Engine, engine_of
 from slowscale.data.keys import Keys, label_kind
 from slowscale.data.stored_keys import MEMORY, StoredKeys
@@ -114,7 +114,7 @@ def stored_cells(
 
 def _stored(query: SumsQuery) -> StoredCells:
     engine, backend = engine_of(query.query), query.query.get_backend()
-    mine = backend if engine is PRIVATE else private_duckdb(size=SMALL + 1)
+    mine = backend if engine is PRIVATE else private_duckdb(size=SMALL_DATA + 1)
     measures = [column for column in query.query.columns if not column.startswith("by")]
     (memory,) = mine.con.execute("SELECT current_setting('memory_limit')").fetchone()
     made = StoredCells(query, mine, fresh_name("cells"), 1 if query.keys is None else len(query.keys), memory)

@@ -24,7 +24,7 @@ from slowscale.core.markup import progress_bar
 
 T = TypeVar("T")
 
-SMALL = 1 << 26  # bytes
+SMALL_DATA = 1 << 26  # bytes
 SETTINGS = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 
 
@@ -41,7 +41,7 @@ def private_duckdb(files: Sequence[str] = (), database: str | None = None, size:
     connection = ibis.duckdb.connect(temp_directory=folder, **SETTINGS)
     weakref.finalize(connection, _remove, folder, os.getpid())
     size += sum(os.path.getsize(file) for file in (*files, *([] if database is None else [database])))
-    connection.may_spill = size > SMALL and _load_cipher(connection.con)
+    connection.may_spill = size > SMALL_DATA and _load_cipher(connection.con)
     connection.con.execute("SET temp_file_encryption = true" if connection.may_spill else "SET temp_directory = ''")
     with suppress(duckdb.Error):  # refused in a notebook without ipywidgets
         connection.con.execute(
@@ -61,7 +61,7 @@ def private_duckdb(files: Sequence[str] = (), database: str | None = None, size:
 
 
 def _load_cipher(connection: Any) -> bool:
-    """Load DuckDB's extension httpfs, as DuckDB or pip installed it for this version; return whether there is one."""
+    """Load the extension httpfs of this version, from DuckDB's folder or its package; return whether there is one."""
     extensions = ["httpfs"]
     if (package := util.find_spec("duckdb_extension_httpfs")) is not None and package.origin is not None:
         version = Path(package.origin).parent / "extensions" / f"v{duckdb.__version__}"

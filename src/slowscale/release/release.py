@@ -41,7 +41,7 @@ from slowscale.release.facts import (
 )
 from slowscale.release.numbers import RATIO_SUFFIXES
 from slowscale.release.quantiles import ReleasedQuantiles
-from slowscale.release.stored import GROUP, StoredTable
+from slowscale.release.stored import ROW_GROUP, StoredTable
 from slowscale.release.table import NOT_PRIVATE, ReleasedSums, ReleasedTable, released_by
 
 if TYPE_CHECKING:
@@ -549,7 +549,7 @@ def _read_table(source: Path) -> ReleasedTable:
         if source.name.lower().endswith(".csv"):
             numbers, facts = read_csv(source)
             table = numbers
-        elif (rows := pa.parquet.read_metadata(source).num_rows) > GROUP:
+        elif (rows := pa.parquet.read_metadata(source).num_rows) > ROW_GROUP:
             numbers, schema = StoredTable(source, rows), pa.parquet.read_schema(source)
             table, facts = released_schema(schema).empty_table(), json.loads(schema.metadata[METADATA])
         else:

@@ -27,7 +27,7 @@ from slowscale.release.buckets import BUCKET
 from slowscale.release.facts import Facts, Units, csv_writers, described_schema, read_csv, read_parquet, released_schema
 from slowscale.release.numbers import as_floats
 
-GROUP = 64 * BUCKET  # the rows that are written together
+ROW_GROUP = 64 * BUCKET  # the rows that are written together
 WIDTHS = (pa.int64(), pa.decimal128(38, 0), pa.float64())  # of columns of numbers, from narrow to wide
 WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems that have no locks
 FOLDER_LOCK = ".slowscale.lock"  # in the folder of the tables, while a release is made
@@ -128,7 +128,7 @@ class Target:
         def read() -> Iterator[pa.Table]:
             with pyarrow.parquet.ParquetFile(drawn[0]) as file:
                 plain = pa.schema([field.remove_metadata() for field in file.schema_arrow])
-                for batch in file.iter_batches(GROUP):
+                for batch in file.iter_batches(ROW_GROUP):
                     yield pa.Table.from_batches([batch]).cast(plain)
 
         return {parquet: draw, **dict(zip(others, csv_writers(read, facts, self.units, None), strict=False))}
@@ -189,7 +189,7 @@ def _draw(file: Path, facts: Facts, batches: Batches, units: Units) -> None:
                     schema, described = wider, described_schema(wider, facts, units)
                     writer = stack.enter_context(pyarrow.parquet.ParquetWriter(file, described))
                 columns = [_widened(batch[name], name, wider.field(name).type) for name in wider.names]
-                writer.write_table(pa.table(columns, schema=described), row_group_size=GROUP)
+                writer.write_table(pa.table(columns, schema=described), row_group_size=ROW_GROUP)
                 done += len(batch)
             else:
                 complete = True
@@ -200,9 +200,9 @@ def _regrouped(batches: Iterator[pa.Table]) -> Iterator[pa.Table]:
     waiting: pa.Table | None = None
     for batch in batches:
         waiting = batch if waiting is None or not len(waiting) else pa.concat_tables([waiting, batch])
-        while len(waiting) >= GROUP:
-            yield waiting.slice(0, GROUP)
-            waiting = waiting.slice(GROUP)
+        while len(waiting) >= ROW_GROUP:
+            yield waiting.slice(0, ROW_GROUP)
+            waiting = waiting.slice(ROW_GROUP)
     if waiting is not None and len(waiting):
         yield waiting
 

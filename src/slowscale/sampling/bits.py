@@ -23,7 +23,7 @@ Words = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.intp]
 
 KEY_BYTES = 32
-MOST_CELLS = 2**32  # of a bucket: an address has 32 bits for the cell and 32 bits for the attempt
+MOST_ADDRESSES = 2**32  # of a bucket: an address has 32 bits for the cell and 32 bits for the attempt
 
 
 class BitSource(Protocol):
@@ -102,7 +102,7 @@ class Bits:
             if start == end:  # the rows may skip a bucket
                 continue
             cells = rows[start:end] - self._starts[bucket]
-            if cells[-1] >= MOST_CELLS:
+            if cells[-1] >= MOST_ADDRESSES:
                 raise SlowscaleError("a draw", "has more than 2³² cells under one key", code="too-large")
             counters = np.empty((end - start, 2), "<u8")
             counters[:, 0] = cells << 32 | attempt

@@ -462,7 +462,7 @@ def test_nothing_is_written_to_disk_in_clear(monkeypatch):
     """Small data is not written at all; large data is encrypted, or the query fails with the remedy."""
     assert ss.Session(pa.table({"a": [1]})).table.get_backend().con.execute(SPILLING).fetchone() == ("", False)
     monkeypatch.setattr(connections, "_load_cipher", lambda connection: False)
-    connection = connections.private_duckdb(size=connections.SMALL + 1)
+    connection = connections.private_duckdb(size=connections.SMALL_DATA + 1)
     assert connection.con.execute(SPILLING).fetchone() == ("", False)
     connection.con.execute("SET memory_limit = '60MB'")
     with refused(ss.EngineError, code="memory") as caught, engine_errors("the engine"):
@@ -471,7 +471,7 @@ def test_nothing_is_written_to_disk_in_clear(monkeypatch):
 
 
 def test_data_on_disk_is_encrypted():
-    connection = connections.private_duckdb(size=connections.SMALL + 1)
+    connection = connections.private_duckdb(size=connections.SMALL_DATA + 1)
     connection.con.execute("SET memory_limit = '60MB'")
     connection.con.execute("CREATE TABLE t AS SELECT 'Zyzzogeton' || hash(range) AS x FROM range(4000000)")
     written = b"".join(path.read_bytes() for path in Path(connection.folder).rglob("*") if path.is_file())
@@ -480,7 +480,7 @@ def test_data_on_disk_is_encrypted():
 
 
 def test_temporary_files_are_private_and_are_removed():
-    session = ss.Session(pa.table({"a": np.zeros(connections.SMALL // 8 + 1)}))
+    session = ss.Session(pa.table({"a": np.zeros(connections.SMALL_DATA // 8 + 1)}))
     connection = session.table.get_backend()
     folder = connection.con.execute("SELECT current_setting('temp_directory')").fetchone()[0]
     assert connection.con.execute(SPILLING).fetchone() == (folder, True)

@@ -85,7 +85,7 @@ def test_a_folder_has_the_release_that_memory_has(name, protect, tmp_path):
 
 @pytest.mark.parametrize("buckets", [1, 2, 16, 4096])
 def test_the_bytes_do_not_depend_on_how_many_buckets_are_drawn_together(buckets, tmp_path, monkeypatch):
-    monkeypatch.setattr(stored, "GROUP", 5_000)  # no multiple of a bucket
+    monkeypatch.setattr(stored, "ROW_GROUP", 5_000)  # no multiple of a bucket
     found = {}
     for drawn in (3, buckets):
         monkeypatch.setattr(bound, "BATCH", drawn * BUCKET)
@@ -222,7 +222,7 @@ def test_a_user_function_is_refused_before_the_charge(tmp_path):
 def test_numbers_that_need_more_digits_widen_their_column(tmp_path, monkeypatch):
     """The first batch fits in 64 bits, a later one needs 38 digits, and the last one more than that."""
     monkeypatch.setattr(bound, "BATCH", BUCKET)
-    monkeypatch.setattr(stored, "GROUP", BUCKET)
+    monkeypatch.setattr(stored, "ROW_GROUP", BUCKET)
     keys = ss.Keys.from_frame({"place": list(range(3 * BUCKET))})
     sizes = {0: 1, BUCKET: 4 * 10**18, 2 * BUCKET: 4 * 10**18}
     rows = [(place, size) for place, size in sizes.items() for _ in range(1 if place == 0 else 30)]
@@ -245,7 +245,7 @@ def test_a_column_becomes_floats_rounded_outwards():
 
 
 def test_numbers_in_files_are_read_when_they_are_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("slowscale.release.release.GROUP", 100)
+    monkeypatch.setattr("slowscale.release.release.ROW_GROUP", 100)
     made = session().release(REQUESTS["set"], to=tmp_path / "out")
     read = ss.read_release(tmp_path / "out")
 
