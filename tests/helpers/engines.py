@@ -18,9 +18,11 @@ import pytest
 
 from slowscale.data.engines import DuckDB
 
-NAMES = ("duckdb", "postgres", "pyspark", "connect")
+NAMES = ("duckdb", "postgres", "pyspark")
 # For parameters of tests: all tests of one engine run in one process, so that it is started once.
 EACH = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in NAMES]
+# Spark by way of Spark Connect, for the tests of what differs from a classic session.
+CONNECT = pytest.param("connect", marks=pytest.mark.xdist_group("connect"))
 _tables = itertools.count()
 
 

@@ -17,6 +17,7 @@ from ibis import _
 
 import slowscale as ss
 from slowscale.core.errors import DataError, EngineError
+from slowscale.data import selftest
 from slowscale.data.engines import fetch
 from slowscale.data.losses import loss_expression
 from slowscale.data.sources import open_table
@@ -30,7 +31,7 @@ COUNTIES, INDUSTRIES, RECORDS = 400, 100, 100_000
 
 def pytest_generate_tests(metafunc):
     if "engine" in metafunc.fixturenames:
-        metafunc.parametrize("engine", engines.EACH, scope="module")
+        metafunc.parametrize("engine", [*engines.EACH, engines.CONNECT], scope="module")
 
 
 def simulated():
@@ -130,6 +131,15 @@ COLUMNS = [
 
 
 DECIMALS = ("d0", "d1", "d3", "pay", "wide")
+
+
+def test_every_engine_passes_the_self_test(engine):
+    """With rows that are read from where the engine stores its tables."""
+    without = selftest.UNSTORABLE if engine == "postgres" else ()
+    table = open_table(engines.load(engine, selftest.arrow_rows(selftest.rows_without(without))))
+    found = selftest.findings(table, without)
+    assert found.wrong == {}
+    assert found.checks > 3000
 
 
 def test_sums_are_exact_and_the_same_on_every_engine(engine, records):

@@ -21,7 +21,9 @@ from slowscale.data.sources import open_table
 
 def pytest_generate_tests(metafunc):
     if "engine" in metafunc.fixturenames:
-        metafunc.parametrize("engine", engines.EACH, scope="module")
+        # Errors reach a client of Spark Connect in another way.
+        further = [engines.CONNECT] if metafunc.function is test_integer_overflows_are_errors else []
+        metafunc.parametrize("engine", [*engines.EACH, *further], scope="module")
 
 
 @cache

@@ -213,7 +213,7 @@ INPUT_PATHS = {
     "duckdb-file": (as_duckdb_file, 40),
     "postgres": (as_postgres, 160),
     "pyspark": (as_spark, 40),
-    "connect": (as_connect, 16),
+    "connect": (as_connect, 12),
 }
 
 

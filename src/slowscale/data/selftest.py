@@ -9,7 +9,6 @@ What must fail (an overflow) is tried as well: a result in its place is an error
 rows of each property alone, so that the error can name the property.
 """
 
-import logging
 import math
 import os
 import re
@@ -622,7 +621,9 @@ def _prove(backend: Any) -> SelfTest | EngineError:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep PySpark from logging the errors of queries that must fail."""
-    log = logging.getLogger("SQLQueryContextLogger")
+    from pyspark.logger import PySparkLogger
+
+    log = PySparkLogger.getLogger("SQLQueryContextLogger")  # of this class: PySpark passes it further arguments
     before, log.disabled = log.disabled, True
     try:
         yield
