@@ -529,3 +529,16 @@ def test_a_total_of_an_entity_that_does_not_fit_is_not_left_out(engine):
     table = open_table(engines.load(engine, data))
     with pytest.raises(EngineError):
         exact_sums(table, [Column("wide", Fraction(1), largest=Fraction(10**30))], None, protect="firm")
+
+
+@pytest.mark.parametrize("sums", [["emp", "pay", "hours"], ["huge", "gap"]])
+def test_releases_into_a_folder_are_the_same_bits(engine, sums, tmp_path, monkeypatch):
+    """Groups are fetched in parts of 1,000, and drawn bucket by bucket: the numbers are those of DuckDB in memory."""
+    monkeypatch.setattr("slowscale.data.engines.PART", 1_000)
+    monkeypatch.setattr("slowscale.release.bound.BATCH", 4_096)
+    table = simulated().slice(0, 20_000)
+    keys = ss.Keys.cross({"county": [f"{c:05}" for c in range(COUNTIES)], "naics": range(0, INDUSTRIES, 3)})
+    request = ss.Sums({name: ss.ExponentialPolylog(d=0.24) for name in sums}, keys=keys, nulls="zero", count=TINY)
+    expected = ss.Session(table, bits=Recorded(9)).release(request).table
+    made = ss.Session(engines.load(engine, table), bits=Recorded(9)).release(request, to=tmp_path / "out")
+    assert made.table == expected

@@ -118,6 +118,8 @@ def _stored(query: SumsQuery) -> StoredCells:
     measures = [column for column in query.query.columns if not column.startswith("by")]
     (memory,) = mine.con.execute("SELECT current_setting('memory_limit')").fetchone()
     made = StoredCells(query, mine, fresh_name("cells"), 1 if query.keys is None else len(query.keys), memory)
+    if mine.may_spill:
+        mine.con.execute(f"SET memory_limit = '{MEMORY}'")
     try:
         with (
             query_progress(backend, SUMMING),
@@ -125,8 +127,6 @@ def _stored(query: SumsQuery) -> StoredCells:
             _found(query.query, mine) as found,
             _registered(mine, query) as (joins, place),
         ):
-            if mine.may_spill:
-                mine.con.execute(f"SET memory_limit = '{MEMORY}'")
             mine.con.execute(
                 f"CREATE TABLE {made.name} AS SELECT {place} AS place, {', '.join(measures)} "
                 f"FROM ({found}) found {joins} ORDER BY place"
@@ -144,11 +144,15 @@ def _found(query: ir.Table, mine: Any) -> Iterator[str]:
     engine, backend = engine_of(query), query.get_backend()
     if engine is not PRIVATE:
         name = fresh_name("found")
-        mine.con.register(name, engine.run(backend, query))
         try:
+            for number, part in enumerate(engines.fetch_parts(query)):
+                mine.con.register("part", part)
+                into = f"INSERT INTO {name}" if number else f"CREATE TABLE {name} AS"
+                mine.con.execute(f"{into} SELECT * FROM part")
+                mine.con.unregister("part")
             yield f"SELECT * FROM {name}"
         finally:
-            mine.con.unregister(name)
+            mine.con.execute(f"DROP TABLE IF EXISTS {name}")
         return
     backend._run_pre_execute_hooks(query)
     with nullcontext() if engine.statistics_are_safe(backend, query) else engines.without_statistics(backend):

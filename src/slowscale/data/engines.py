@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 TEXT, WHOLE, BOOLEAN, DATE = "text", "whole numbers", "booleans", "dates"
 # The dates that Python and Arrow can represent; PostgreSQL also has 'infinity' and years BC.
+PART = 1 << 20  # groups that are fetched together, if not all of them are
 FIRST_DAY, LAST_DAY = date.min, date.max
 # A text or a quoted name in SQL.
 _QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*\""""
@@ -146,6 +147,10 @@ class Engine:
     def run(self, backend: Any, query: ir.Table) -> pa.Table:
         """Run a query and return its rows as an Arrow table, without a detour through pandas."""
         return query.to_pyarrow()
+
+    def parts(self, backend: Any, query: ir.Table) -> Iterator[pa.Table]:
+        """Run a query that groups, and yield its rows in parts, so that not all of them are in memory at once."""
+        yield self.run(backend, query)
 
 
 def _decoded(label: bytes | None) -> str | None:
@@ -358,6 +363,13 @@ class PostgreSQL(Engine):
         backend.con.commit()
         return bool(views)
 
+    def parts(self, backend: Any, query: ir.Table) -> Iterator[pa.Table]:
+        """Run a query, and yield its rows in parts, by a cursor of the server."""
+        reader = query.to_pyarrow_batches(chunk_size=PART)
+        yield reader.schema.empty_table()
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
+
     def text_bytes(self, value: ir.Value) -> ir.Value:
         """Return the UTF-8 bytes, independently of the encoding of the database."""
         return call("convert_to", "binary", value, "UTF8")
@@ -413,6 +425,30 @@ class Spark(Engine):
             return backend._session.sql(backend.compile(query)).toArrow()
 
         return ask_spark(backend._session, fetched)
+
+    def parts(self, backend: Any, query: ir.Table) -> Iterator[pa.Table]:
+        """Run a query that groups, and yield its rows in parts, by a hash of their labels.
+
+        The groups are kept in the memory of the executors. What does not fit there is computed again for each part.
+        """
+        from pyspark import StorageLevel
+        from pyspark.sql import functions
+
+        self.check(backend)
+
+        def grouped() -> Any:
+            backend._run_pre_execute_hooks(query)
+            return backend._session.sql(backend.compile(query)).persist(StorageLevel.MEMORY_ONLY)
+
+        frame = ask_spark(backend._session, grouped)
+        try:
+            parts = -(-ask_spark(backend._session, frame.count) // PART) or 1
+            labels = [name for name in frame.columns if name.startswith("by")]
+            number = functions.pmod(functions.xxhash64(*labels), functions.lit(parts)) if labels else functions.lit(0)
+            for part in range(parts):
+                yield ask_spark(backend._session, frame.where(number == part).toArrow)
+        finally:
+            frame.unpersist()
 
 
 class SparkConnect(Spark):
@@ -485,6 +521,19 @@ def fetch(query: ir.Table) -> pa.Table:
     engine, backend = engine_of(query), query.get_backend()
     with locked(backend):
         found = engine.run(backend, query)
+    return _typed(found, query, engine)
+
+
+def fetch_parts(query: ir.Table) -> Iterator[pa.Table]:
+    """Run a query that groups on its engine, and yield its rows in parts; see `fetch`."""
+    engine, backend = engine_of(query), query.get_backend()
+    with locked(backend):
+        for part in engine.parts(backend, query):
+            yield _typed(part, query, engine)
+
+
+def _typed(found: pa.Table, query: ir.Table, engine: Engine) -> pa.Table:
+    """Return rows with the types that a query states, or raise if they have others."""
     expected = query.schema().to_pyarrow()
     for column in expected:
         if not _same_family(found[column.name].type, column.type):
