@@ -155,6 +155,8 @@ def test_whatever_differs_gives_other_keys(keys_of):
     cases = {
         "as it was": sums(),
         "sigma": sums(ss.Gaussian(sigma=1e14)),
+        "sigma, hardly": sums(ss.Gaussian(sigma=1e15 * (1 + 1e-12))),  # which is printed as the same
+        "clipped": sums(nonnegative=True),
         "family": sums(ss.GeneralizedGaussian(sigma=1e15, p=1)),
         "unit": sums(unit=10),
         "column": sums(column="z"),
