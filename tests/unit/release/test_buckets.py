@@ -301,6 +301,15 @@ def test_digests_do_not_depend_on_chunks_and_slices(kind):
 def test_framed_fields_are_never_ambiguous():
     fields = [(), ("",), (b"",), ("", ""), ("1",), (1,), (b"1",), ("ab", "c"), ("a", "bc"), ("abc",), (-1,), ("é",)]
     fields += [(framed("a"),), ("a",), (framed("a", "b"),), ("a", "b")]
+    fields += [
+        ("asb",),
+        ("absc",),
+        ("abb",),
+        ("a", b"b"),
+        ("ai1",),
+        ("a", 1),
+        ("", "a"),
+    ]  # ends are not marked by kinds
     assert len({framed(*some) for some in fields}) == len(fields)
 
 
