@@ -454,3 +454,27 @@ def test_a_failure_of_all_rows_together_is_named(monkeypatch):
 
     monkeypatch.setattr(selftest, "PARTS", {"adding up": fails})
     assert selftest.findings(rows()).wrong == {"all rows together": "adding up fails (OSError: too many)"}
+
+
+def test_a_server_that_does_not_answer_is_asked_once(monkeypatch):
+    asked, real = [], selftest.fetch
+
+    def fetch(query):
+        asked.append(query)
+        if len(asked) > 1:
+            raise ss.EngineError("the server", "is lost", code="unreachable")
+        return real(query)
+
+    monkeypatch.setattr(selftest, "fetch", fetch)
+    with refused(ss.EngineError, "the server", code="unreachable"):
+        selftest.self_test(rows())
+    assert len(asked) == 2
+
+
+def test_a_server_that_is_lost_at_the_end_has_not_passed(monkeypatch):
+    """A query that fails because the server is lost looks like an overflow."""
+    counts = iter([len(selftest.SELF_TEST_ROWS)])
+    monkeypatch.setattr(selftest, "PARTS", {})
+    monkeypatch.setattr(selftest, "_count", lambda table, title: next(counts))
+    with pytest.raises(StopIteration):
+        selftest.self_test(rows())
