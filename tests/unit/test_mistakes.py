@@ -67,6 +67,9 @@ FILES = {
     "words.csv": "state,cattle\nIA,many\nTX,6\n",
     "twice.csv": "state,cattle,cattle\nIA,5,6\n",
     "latin.csv": b"state,cattle\nI\xe9,5\n",
+    "utf16.csv": "state,cattle\nIA,5\n".encode("utf-16"),
+    "fractions.csv": "state,cattle\nIA,12.5\nTX,6\n",
+    "codes.csv": "state,cattle\nIA,NA\nTX,6\n",
     "ragged.csv": "state,cattle\nIA,5,6\nTX,7\n",
     "states2.csv": "region\nIA\nTX\n",
     "dup_cells.csv": "state\nIA\nIA\n",
@@ -112,6 +115,17 @@ PLANS = [
         "did you mean 'laplace'?",
         2,
     ),
+    (
+        'sums.cattle]\nmechanism = "gaussian"',
+        'sums.cattle]\nmechanism = "Log-Laplace"',
+        "line 22, tables.cells.sums.cattle.mechanism",
+        'did you mean mechanism = "log", noise = "laplace"?',
+        2,
+    ),
+    ("level = 0.95", "level = 0,95", "plan.toml", "numbers have a decimal point and no other separator", 2),
+    ("std = 500\n\n[report]", "std = 13.000.000\n\n[report]", "plan.toml", "a decimal point and no other separator", 2),
+    (NAME, NAME + '\nwhere = "state = 3"', "line 4, data.where", "write text in single quotes, as in '01003'", 2),
+    (NAME, NAME + "\nwhere = 'state = \"IA\"'", "line 4, data.where", "text is in single quotes", 2),
     (
         GAUSSIAN,
         SUMS + 'mechanism = "laplace"\nepsilon = 1',
@@ -638,6 +652,29 @@ PYTHON = [
     ),
     ("s.sum({'cattle': G}, nulls='ignore')", ParameterError, "nulls", "value", '"error" or "zero"'),
     ("s.sum({'cattle': G}, null='zero')", ParameterTypeError, "null", "unknown-name", "did you mean 'nulls'?"),
+    (
+        "ss.Session(counties).sum({'cattle': G}, codes)",
+        ParameterTypeError,
+        "by: column 'county'",
+        "mismatch",
+        "read it with dtype=str in pandas",
+    ),
+    (
+        "ss.Session(counties, types={'county': 'string'}).sum({'cattle': G}, codes)",
+        ParameterError,
+        "types['county']",
+        "leading-zeros",
+        "name the file itself as the data, or read it with dtype=str",
+    ),
+    ("r.explain(106)", ParameterTypeError, "record", "type", 'a mapping such as {"cattle": 12}'),
+    ("ss.advise({'largest': 10}, 3)", ParameterTypeError, "advise", "arguments", "interval=100_000"),
+    (
+        "ss.Keys.cross(state=['IA'])",
+        ParameterTypeError,
+        "Keys.cross",
+        "arguments",
+        'Keys.cross({"state": ["IA", "TX"]})',
+    ),
     ("s.sum({})", ParameterTypeError, "columns", "empty", "name a column with its mechanism, or a"),
     ("s.quantiles('catle', loss=0.1)", ParameterError, "column 'catle'", "unknown-column", "did you mean 'cattle'?"),
     ("s.quantiles('cattle', [50], loss=0.1)", ParameterError, "at", "value", "0.5 is the median"),
@@ -773,6 +810,10 @@ DATA = [
     ("twice.csv", "the header of twice.csv", "rename them", 2),
     ("latin.csv", "latin.csv is not encoded in utf-8", 'csv={"encoding": "latin-1"}', 3),
     ("ragged.csv", "line 2 of ragged.csv", "correct the line", 3),
+    ("utf16.csv", "utf16.csv is not encoded in utf-8", '"utf-16"', 3),
+    ("latin.csv", "latin.csv is not encoded in utf-8", 'in a plan, csv = { encoding = "latin-1" }', 3),
+    ("fractions.csv", "column 'cattle' has values that are not int64", "declare float64 or decimal(18, 2)", 3),
+    ("codes.csv", "column 'cattle' has values that are not int64", "for codes such as NA", 3),
 ]
 
 
@@ -859,7 +900,10 @@ def names():
     session, mechanism = ss.Session(farms), ss.Gaussian(sigma=5)
     keys = ss.Keys.from_frame({"state": ["IA", "TX"]})
     released = session.sum({"cattle": mechanism}, keys)
-    return {"ss": ss, "farms": farms, "s": session, "G": mechanism, "K": keys, "r": released}
+    counties = pd.DataFrame({"county": [1003, 48001], "cattle": [120, 4000]})
+    codes = ss.Keys.from_frame({"county": ["01003", "48001"]})
+    shared = {"ss": ss, "farms": farms, "s": session, "G": mechanism, "K": keys, "r": released}
+    return shared | {"counties": counties, "codes": codes}
 
 
 @pytest.mark.parametrize(("call", "kind", "subject", "code", "way"), PYTHON, ids=[row[0][:40] for row in PYTHON])
@@ -932,6 +976,49 @@ def test_a_ledger_of_another_data_set(folder, slowscale):
     check_report(
         slowscale("check", "plan.toml", "--overwrite"), "line 7, ledger.path", "use the ledger of 'ranches'", 5
     )
+
+
+def test_a_ledger_that_was_moved_away(folder, slowscale):
+    assert slowscale("release", "plan.toml", "--yes")[0] == 0
+    (folder / "farms.ledger").rename(folder / "moved.ledger")
+    for command in (("check",), ("release", "--yes")):
+        check_report(slowscale(*command, "plan.toml", "--overwrite"), "line 7, ledger.path", "put that ledger back", 5)
+    edit(folder, 'folder = "published"', 'folder = "published-2"')
+    code, _, err = slowscale("release", "plan.toml", "--yes")
+    assert code == 0
+    assert "The ledger farms.ledger does not exist: the release creates it." in err  # a new one is not silent
+    (folder / "farms.ledger").unlink()  # another ledger of the data set
+    assert slowscale("release", "plan.toml", "--yes", "--overwrite")[0] == 5
+    (folder / "moved.ledger").rename(folder / "farms.ledger")
+    (folder / "plan.toml").write_text(PLAN, encoding="utf-8")
+    code, _, err = slowscale("release", "plan.toml", "--yes", "--overwrite")
+    assert (code, err) == (0, "")
+
+
+def test_codes_that_a_spreadsheet_program_saved(folder, slowscale):
+    (folder / "counties.csv").write_text("county\n01003\n48001\n")
+    (folder / "saved.csv").write_text("county,cattle\n1003,5\n48001,7\n")
+    plan = PLAN.replace('file = "cells.csv", by = ["state"]', 'file = "counties.csv", by = ["county"]')
+    edit(folder, FILE, 'path = "saved.csv"', plan.replace(', opened = "date"', ""))
+    note = "Some keys of county start with 0, and spreadsheet programs drop such zeros"
+    assert note in slowscale("check", "plan.toml")[1]
+    (folder / "counties.csv").write_text("county\n10030\n48001\n")
+    assert note not in slowscale("check", "plan.toml")[1]
+
+
+def test_a_folder_of_files_of_different_columns(folder, slowscale):
+    (folder / "mixed").mkdir()
+    for name in ("farms", "firms"):
+        pd.DataFrame({name: [1, 2]}).to_parquet(folder / "mixed" / f"{name}.parquet")
+    found = slowscale("init", "mixed", "new.toml")
+    files = "mixed/farms.parquet, mixed/firms.parquet"
+    check_report(found, "must have the same columns", f"name the files that belong together: {files}", 2)
+
+
+def test_a_release_without_a_ledger_says_so_when_it_is_printed(names, folder):
+    assert "Charged to no ledger" in repr(names["r"])
+    charged = ss.Session(names["farms"], "new.ledger").sum({"cattle": names["G"]})
+    assert "Charged to no ledger" not in repr(charged)
 
 
 def test_an_output_that_exists(folder, slowscale):

@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from itertools import pairwise
 from typing import Any
 
@@ -37,7 +38,7 @@ from slowscale.core.errors import (
     similar,
 )
 from slowscale.core.numbers import format_number, percent
-from slowscale.core.parameters import as_number, level_quantile
+from slowscale.core.parameters import as_number, called_as, level_quantile
 from slowscale.core.typing import UnitLike
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.additive import AdditiveMechanism
@@ -60,6 +61,7 @@ SEEN = 1.05
 APART = 1.3
 
 
+@called_as('advise({"median": 12, "largest": 4e10}, interval=100_000)')
 def advise(
     records: Mapping[str, float],
     *,
@@ -216,7 +218,7 @@ def advise_columns(
     if not isinstance(columns, Mapping) or not columns or not all(isinstance(one, Mapping) for one in columns.values()):
         allowed = 'columns with arguments of `advise`, such as {"pay": {"records": {"largest": 4e10}, "interval": 1e6}}'
         raise ParameterTypeError("columns", allowed=allowed, given=columns)
-    known = [*(advise.__kwdefaults__ or {}), "records"]
+    known = list(signature(advise).parameters)
     found = {}
     for column, given in columns.items():
         asked: dict[str, Any] = {**common, **given}
@@ -436,7 +438,7 @@ class _Question:
                 f"the recommended mechanism has a standard deviation of {format_number(best.std)}, more than 10¹² "
                 f"times the largest record ({format_number(largest)}): its results are useless. {remedy}",
                 ScaleWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
 

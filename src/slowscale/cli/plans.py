@@ -132,7 +132,7 @@ def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = Fals
     If check passes, only the data can make `slowscale release` fail. With --overwrite, as there, existing outputs are
     no obstacle.
     """
-    from slowscale.cli.printing import plan_as_json, show_caps, show_plan
+    from slowscale.cli.printing import plan_as_json, show_caps, show_notes, show_plan
     from slowscale.plan import check_plan, read_plan
 
     read = read_plan(plan)
@@ -152,7 +152,8 @@ def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = Fals
         echo(f"\n{before}")
         show_caps(checked)
         for file in checked.existing:
-            echo(f"{file} exists: the release needs --overwrite.")
+            echo(f"{file} exists{', and will be replaced' if overwrite else ': the release needs --overwrite'}.")
+        show_notes(checked)
     for warning in checked.preview.warnings:
         echo(f"warning: {warning}", err=True)
     checked.raise_refusal()
@@ -232,7 +233,7 @@ def release(
     as_json: AsJson = False,
 ) -> None:
     """Make the release that a plan describes: charge the ledger, draw the noise, write the tables and the report."""
-    from slowscale.cli.printing import show_plan, show_release, show_scales
+    from slowscale.cli.printing import show_notes, show_plan, show_release, show_scales
     from slowscale.core.errors import ParameterError
     from slowscale.plan import check_plan, finish_plan, read_plan, run_checked
 
@@ -257,8 +258,11 @@ def release(
         show_plan(checked, read.sizes)
         if read.ledger is None:
             echo(f"\n{UNRECORDED}")
+        show_notes(checked)
         _offer_data_check(read)
         confirm("Release? What is spent cannot be taken back.", declined="not released, nothing spent")
+    elif checked.refusal is None:
+        show_notes(checked, err=True)
     made, files = run_checked(checked)
     if as_json:
         print_json({"files": [str(file) for file in files], "facts": made.facts.to_dict(), "scales": read.scales})

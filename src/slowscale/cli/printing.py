@@ -143,6 +143,12 @@ def show_caps(checked: "Checked") -> None:
         echo(f"There is no cap on {', '.join(uncapped)}.")
 
 
+def show_notes(checked: "Checked", err: bool = False) -> None:
+    """Print what to look at before a release."""
+    for note in checked.notes:
+        echo(f"note: {note}", err=err)
+
+
 def show_explanation(
     record: Mapping[str, float],
     columns: Sequence[ColumnPolicy],
@@ -240,6 +246,7 @@ def plan_as_json(checked: "Checked", stated: Sequence["RecordSize"]) -> dict[str
         "caps_checked": checked.caps_checked,
         "allowed": refusal is None,
         "refusal": checked.refused,
+        "notes": list(checked.notes),
     }
 
 

@@ -61,8 +61,8 @@ SENTENCES: dict[str, Sentence] = {
     "declared-type": Sentence(
         "column {column!r}",
         "has values that are not {dtype}, its declared type",
-        "correct them (numbers have no thousands separators), or declare the column as string and derive a column "
-        "from it",
+        "correct them (numbers have no thousands separators); or declare float64 or decimal(18, 2) for fractions; or, "
+        "for codes such as NA, declare string and derive a column of numbers from it",
     ),
     # Tables
     "no-labels": Sentence(
@@ -138,7 +138,8 @@ SENTENCES: dict[str, Sentence] = {
     "encoding": Sentence(
         "{argument}: {file}",
         "is not encoded in {encoding}",
-        'declare its encoding, such as csv={{"encoding": "latin-1"}}',
+        'declare its encoding, such as csv={{"encoding": "latin-1"}} or, in a plan, csv = {{ encoding = "latin-1" }}; '
+        'the Unicode text of spreadsheet programs is "utf-16"',
     ),
     "encodings": Sentence(
         "{argument}", "must be files in one encoding, but some are {one} and some {other}", "convert them to one"

@@ -30,7 +30,7 @@ from slowscale.core.errors import (
 )
 from slowscale.mechanisms.base import ESTIMATORS
 from slowscale.mechanisms.transformation import NOISES
-from slowscale.plan.parts import BY_NAME, MECHANISMS, WITH_PARAMETERS, given_words, mechanism_like
+from slowscale.plan.parts import BY_NAME, MECHANISMS, WITH_PARAMETERS, given_words, mechanism_like, noise_named
 from slowscale.plan.schema import Plan, QuantilesPlan, RollupPlan, SumsPlan, place_in_plan
 
 # An address, which may hold a password; but not the example that errors give.
@@ -62,8 +62,8 @@ CHOICES = {
 UNION_TYPES = ("str", "int", "bool", "date", "list[str]")  # pydantic appends one to a field that has several types
 DATA_FILES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx", ".xlsm", ".dta", ".sav", ".sas7bdat", ".gz", ".zst")
 TOML_RULES = (
-    "texts are in quotes, true and false in lower case, paths have / in place of \\, and each field and table stands "
-    "once"
+    "texts are in quotes, true and false in lower case, numbers have a decimal point and no other separator "
+    "(13000000.5), paths have / in place of \\, and each field and table stands once"
 )
 # What to write in place of a field that no table of a plan has.
 OTHER_FIELDS = {
@@ -263,6 +263,8 @@ def _as_error(mistake: Any, context: Mapping[str, Any], field: Sequence[Any]) ->
     shown = given if choices and isinstance(given, str) else Shown(given_words(given))
     like = mechanism_like(str(given)) if name == "mechanism" else similar(str(given), choices)
     remedy = f"did you mean {like!r}?" if like and kind == "literal_error" else OTHER_FORMS.get((kind, type(given)))
+    if name == "mechanism" and (noise := noise_named(str(given))):
+        remedy = f'did you mean mechanism = "{like}", noise = "{noise}"?'
     if "formats" in field and given in ("xlsx", "excel"):
         remedy = f"did you mean {OTHER_FIELDS['excel']}?"
     problem = "" if allowed else mistake["msg"]

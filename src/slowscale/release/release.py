@@ -176,7 +176,10 @@ class Release:
         entity = self.facts.protect
         who = "A record may lose" if entity is None else f"One {entity}, in one cell of each drawn table, may lose"
         lines.append(f"  {who} ({notion}), added up:")
-        return "\n".join([*lines, *(f"    {RecordPolicy((term,))}" for term in self.policy.terms)])
+        lines += [f"    {RecordPolicy((term,))}" for term in self.policy.terms]
+        if self.facts.ledger is None:
+            lines.append("  Charged to no ledger: losses of repeated releases are not added up.")
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         if len(self.tables) == 1:

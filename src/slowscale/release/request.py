@@ -19,6 +19,9 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NoReturn, TypedDict, cast
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from slowscale.accounting.record import COUNT, folded
 from slowscale.core.errors import ParameterError, ParameterTypeError, Shown, located, similar
 from slowscale.core.files import PLAIN_NAME
@@ -213,6 +216,17 @@ class Sums(Table):
                             code="duplicate",
                             remedy="derive a column with another name",
                         )
+
+
+def zero_led(keys: Keys | None) -> list[str]:
+    """Return the key columns in which some label is a number that starts with a zero, such as "01".
+
+    >>> zero_led(Keys.cross({"county": ["01003"], "naics3": ["311"]}))
+    ['county']
+    """
+    columns = () if keys is None else [(name, factor[name]) for factor in keys.factors for name in factor.column_names]
+    texts = {name: labels for name, labels in columns if pa.types.is_string(labels.type)}
+    return [name for name, labels in texts.items() if pc.any(pc.match_substring_regex(labels, "^0[0-9]+$")).as_py()]
 
 
 class TableOptions(TypedDict, total=False):
