@@ -155,7 +155,7 @@ def advise(
     as_unit(unit)
     factor = check_band(times, "times")
     small = math.inf if target is None else _positive(target, interval if std is None else std)
-    usual = max(list(sizes.values())[-2 if len(sizes) > 2 else -1], LARGE_SUM * small if small < math.inf else 0.0)
+    usual = usual_large(list(sizes.values()), None if small == math.inf else small)
     accuracy = Accuracy(
         float(level),
         0.0 if at is None else _positive("at", at),
@@ -252,6 +252,11 @@ def _check_error(name: str, error: float, unit: UnitLike) -> None:
             given=unit,
             remedy="results are rounded to the unit",
         )
+
+
+def usual_large(sizes: Sequence[float], small: float | None) -> float:
+    """Return the large sum that `relative` is for by default, given the wanted error of small sums, if there is one."""
+    return max(sizes[-2 if len(sizes) > 2 else -1], LARGE_SUM * (small or 0.0))
 
 
 class _Question:

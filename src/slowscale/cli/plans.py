@@ -16,6 +16,7 @@ from slowscale.cli.shared import (
     Overwrite,
     PlanFile,
     RecordSizes,
+    ask_yes,
     at_terminal,
     check_terminal,
     confirm,
@@ -86,7 +87,7 @@ def init(
         if error.code != "first-line" or not asked:
             raise
         echo(f"{data}: the first line may be a record, because a number or a date is in it.", err=True)
-        planned = PlannedData.of(data, path, not typer.confirm("Is the first line a record?", default=True, err=True))
+        planned = PlannedData.of(data, path, not ask_yes("Is the first line a record?", default=True, err=True))
     for note in planned.notes:
         echo(note)
     text = chosen_plan(planned, ask_choices(planned, path.parent)) if asked else starting_plan(planned)
@@ -283,7 +284,7 @@ def _offer_data_check(plan: "Plan") -> None:
         "confidential: it is printed here, and nowhere else.",
         err=True,
     )
-    if typer.confirm("Check the records?", default=True, err=True):
+    if ask_yes("Check the records?", default=True, err=True):
         echo(describe_matches(plan), err=True)
 
 

@@ -8,7 +8,7 @@ from slowscale.accounting.explanation import Explanation, as_lines, at_most
 from slowscale.accounting.largest import in_words
 from slowscale.accounting.record import ANY, COUNT, folded
 from slowscale.accounting.sizes import assumed_count, sizes_in
-from slowscale.cli.shared import echo
+from slowscale.cli.shared import echo, terminal_width
 from slowscale.core.errors import CapError
 from slowscale.core.markup import terminal_text
 from slowscale.core.numbers import format_number, published, rounded_figure
@@ -36,7 +36,8 @@ def show_plan(checked: "Checked", stated: Sequence["RecordSize"]) -> None:
         echo(f"Table {name}, drawn:")
         for column in some:
             if isinstance(plan.tables[name], SumsPlan):
-                show_mechanism(column, sizes, plan.scales.get(name, {}).get(column.name), entity)
+                scale = plan.scales.get(name, {}).get(column.name)
+                show_mechanism(column, sizes, scale, entity, losses=len(columns) > 1)
             else:
                 loss = format_number(column.policy(0))
                 echo(f"  quantiles: every record loses {loss} (PRzCDP) by all of them together")
@@ -79,12 +80,16 @@ def _all_columns(plan: "Plan") -> list[ColumnPolicy]:
 
 
 def show_mechanism(
-    column: ColumnPolicy, sizes: Sequence["RecordSize"], scale: str | None = None, entity: str | None = None
+    column: ColumnPolicy,
+    sizes: Sequence["RecordSize"],
+    scale: str | None = None,
+    entity: str | None = None,
+    losses: bool = True,
 ) -> None:
     """Print a column's mechanism and policy, its losses at several record sizes, and its standard error.
 
     `scale` says where the scale of the noise comes from, for a mechanism in which it need not be given. `entity` is the
-    column whose entities are protected instead of single records.
+    column whose entities are protected instead of single records. Without `losses`, those at the sizes are left out.
     """
     echo(f"{column.name}: {column.mechanism}")
     if scale is not None:
@@ -101,7 +106,8 @@ def show_mechanism(
         else:
             size = "number of records" if column.counts_records else "total"
             whose = f"the loss of one {entity} (PRzCDP) by its {size} in a cell"
-        echo(f"  {whose}: {', '.join(by_size)}")
+        if losses:
+            echo(f"  {whose}: {', '.join(by_size)}")
         if column.closed is not None:
             by_size = [f"{format_number(column.closed(value))} at {words}" for value, words in shown]
             echo(f"  by the closed form it would be: {', '.join(by_size)}")
@@ -121,8 +127,8 @@ def _show_totals(
 ) -> None:
     """Print what example records lose over all columns, and what that means."""
     found = [(size.name, one) for size in sizes if (one := explain_columns(columns, size, band)) is not None]
-    echo(f"All columns together, for one {entity or 'record'}:")
-    for line in as_lines(found, entity or "record", entity is not None, band):
+    echo(f"{'All columns together, for one' if len(columns) > 1 else 'For one'} {entity or 'record'}:")
+    for line in as_lines(found, entity or "record", entity is not None, band, terminal_width()):
         echo(line)
 
 

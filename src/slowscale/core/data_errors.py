@@ -22,13 +22,13 @@ class Sentence(NamedTuple):
 _CORRECT = "correct these records, or leave them out with a filter (where)"
 _ORDINARY_QUOTES = 'give csv={{"quote": ""}} if quotes are ordinary characters'
 _UNCOUNTABLE = {
-    "nulls": 'has missing values (choose nulls = "zero" to count them as 0)',
+    "nulls": 'has missing values (choose nulls = "zero" for the table to count them as 0)',
     "unreadable": "has values that are not numbers (choose a column of numbers)",
     "nan": "has values that are NaN",
     "infinite": "has infinite values",
     "digits": "has values that are too large to be counted exactly (derive a column that converts them to floats)",
     "negatives": "has negative values, which a transformation mechanism does not allow "
-    '(choose negatives = "zero" to count them as 0, or choose an additive mechanism)',
+    '(choose negatives = "zero" for the table to count them as 0, or choose an additive mechanism)',
     "too-large": "has values that are too large to be counted in units of {unit} (give a larger unit)",
     "too-large-to-rank": "has values that are too large to be counted in units of {unit}, the least size of the grid "
     "(start the grid at a larger size)",

@@ -29,8 +29,8 @@ import numpy.typing as npt
 from slowscale.core.errors import ParameterError, ParameterTypeError, Shown, similar
 
 T = TypeVar("T")
-P = ParamSpec("P")
-R = TypeVar("R")
+Taken = ParamSpec("Taken")
+Given = TypeVar("Given")
 Array = npt.NDArray[np.float64]
 
 # Arrays are processed in pieces of this many numbers, which fit in the cache of the processor.
@@ -177,7 +177,7 @@ class lazy(Generic[T]):  # noqa: N801 - it is used like `property`
 TARGETS = ("std", "interval", "loss", "level")
 
 
-def called_as(example: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def called_as(example: str) -> Callable[[Callable[Taken, Given]], Callable[Taken, Given]]:
     """Let a function name an example of a call, in place of Python's own error, where its arguments do not fit.
 
     >>> @called_as("half(8)")
@@ -189,11 +189,11 @@ def called_as(example: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 write half(8)
     """
 
-    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+    def decorated(function: Callable[Taken, Given]) -> Callable[Taken, Given]:
         parameters = signature(function)
 
         @wraps(function)
-        def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        def called(*args: Taken.args, **kwargs: Taken.kwargs) -> Given:
             try:
                 parameters.bind(*args, **kwargs)
             except TypeError as error:

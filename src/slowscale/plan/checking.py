@@ -445,7 +445,16 @@ def read_public_cells(
                 code="not-public",
                 remedy=f"use a public list of labels without that column{DECLARE_PUBLIC}",
             )
-    return Keys.from_file(file, by, types, settings)
+    try:
+        return Keys.from_file(file, by, types, settings)
+    except ParameterError as error:
+        others = [name for name in columns if by and name not in by]
+        if error.code == "duplicate" and others:
+            error.remedy = (
+                f"group by {', '.join(columns)}, all columns of {file}, or name a file with one row per "
+                f"{', '.join(by or ())}"
+            )
+        raise
 
 
 def read_hierarchy(part: HierarchyPlan, kinds: Mapping[str, str]) -> "Hierarchy":

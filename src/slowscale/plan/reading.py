@@ -292,6 +292,7 @@ def _place_of_field(name: str) -> str | None:
     if name in Plan.model_fields:
         return f"the table [{name}], on a line by itself"
     models = {table: _model_in(field.annotation) for table, field in Plan.model_fields.items()}
+    models["tables.NAME"] = SumsPlan
     found = [table for table, model in models.items() if table != "tables" and model and name in model.model_fields]
     return f"{name} in [{found[0]}]" if found else None
 

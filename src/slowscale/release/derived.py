@@ -573,7 +573,9 @@ def _other_records(later: ReleasedSums, earlier: ReleasedSums) -> list[str]:
 
 
 def _other_order(later: str | None, earlier: str | None) -> list[str]:
-    """Return a note if the periods of two releases, which start with a year, suggest that they were swapped."""
+    """Return a note if the periods of two releases, which start with a year, are one, or suggest a swap."""
+    if later and later == earlier:
+        return [f"both tables are of the period {later}, so the results may show the noise only"]
     if later and earlier and all(re.match(r"\d{4}", period) for period in (later, earlier)) and later < earlier:
         return [f"the period of the later table, {later}, is before that of the earlier one, {earlier}: swap them?"]
     return []
@@ -600,6 +602,13 @@ def share(
     level_quantile(level)
     everything = np.arange(len(table))
     if isinstance(of, str) or (isinstance(of, Iterable) and not hasattr(of, "tables")):
+        if table.facts.rollup:
+            raise ParameterError(
+                f"table {table.name!r}",
+                "is a roll-up already, which is not added up again",
+                code="unsupported",
+                remedy="name the table with the totals (`of`): a roll-up of the same cells by fewer keys",
+            )
         margin = margin_of(table, of, hierarchy)
         names = _chosen(columns, list(table.facts.columns))
         results = {}
@@ -616,6 +625,7 @@ def share(
             cells = group_sums(x.counts, margin.groups, margin.counts.size)[margin.groups]
             total_sizes = np.bincount(margin.groups, sizes)[margin.groups]
             results[name] = _exact_share(x, units, totals, cells - x.counts, total_sizes, level)
+        results = {name: _alone(found, margin.counts[margin.groups] == 1) for name, found in results.items()}
         return _derived(table, table.table, table.facts.by, "share", level, results, (), table)
     total = _sums(of, "of")
     if total is table or (_drawn(total) == _drawn(table) and total.facts.by == table.facts.by):
@@ -642,9 +652,18 @@ def share(
             results[name] = _fractions(found.value, found.low, found.high), BY_TEST
         else:
             results[name] = _boxed_share(x, y, level, contained)
+        if contained:
+            results[name] = _alone(results[name], x.counts == y.counts)
     notes = [f"rows left out: {left:,} without a total"] if (left := len(table) - rows.size) else []
     notes += _other_records(table, total)
     return _derived(table, table.table.take(to_arrow(rows)), table.facts.by, "share", level, results, notes, total)
+
+
+def _alone(found: tuple[list[Any], str], alone: Any) -> tuple[list[Any], str]:
+    """Return shares in which those of cells that are alone in their total are exactly 1, whatever the noise is."""
+    (value, *ends), how = found
+    known = pc.and_(pa.array(alone), pc.is_valid(value))
+    return [value, *(pc.if_else(known, 1.0, end) for end in ends)], how
 
 
 def _check_contained(table: ReleasedSums, total: ReleasedSums) -> None:

@@ -576,6 +576,11 @@ def _read_table(source: Path) -> ReleasedTable:
         missing = str(error.filename or source) if source.exists() else str(source)
         beside = "" if missing == str(source) else f", which holds the facts of {source} and must be beside it"
         remedy = "give a file or a folder that a release was written to, or a plan"
+        if beside:
+            folder = source.parent
+            near = [*folder.glob("*.parquet"), *(one.with_suffix("") for one in folder.glob("*.csv.json"))]
+            there = f"; in its folder there is {', '.join(sorted(one.name for one in near)[:5])}" if near else ""
+            remedy = f"CSV files for reading are rounded and have none: give a .parquet or .csv file with facts{there}"
         raise ParameterError("path:", f"there is no file {missing}{beside}", code="missing", remedy=remedy) from None
     except Exception as error:
         raise EngineError(
