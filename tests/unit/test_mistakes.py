@@ -73,6 +73,7 @@ FILES = {
     "ragged.csv": "state,cattle\nIA,5,6\nTX,7\n",
     "states2.csv": "region\nIA\nTX\n",
     "dup_cells.csv": "state\nIA\nIA\n",
+    "pairs.csv": "state,sector\nIA,1\nIA,2\n",
     "book.txt": "hello",
     "picture.png": b"\x89PNG\r\n\x1a\n0000",
     "fake.parquet": "state,cattle\nIA,5\n",
@@ -351,6 +352,14 @@ PLANS = [
         "must be 'error' or 'zero', got true",
         2,
     ),
+    (NAME, NAME + '\nnulls = "zero"', "line 4, data.nulls", "did you mean nulls in [tables.NAME]?", 2),
+    (
+        'file = "cells.csv"',
+        'file = "pairs.csv"',
+        "line 19, tables.cells.keys",
+        "group by state, sector, all columns of pairs.csv, or name a file with one row per state",
+        2,
+    ),
     (
         "[tables.cells]",
         "[tables.cells]\ncount = true",
@@ -501,6 +510,7 @@ COMMANDS = [
     ("demo farms.csv", "farms.csv", "choose another folder", 2),
     ("serve farms.csv", "farms.csv", "for data, `slowscale init farms.csv`", 2),
     ("serve plan.toml --port http", "--port", "--port must be a whole number such as", 2),
+    ("share farms.csv", "farms.csv.json", "CSV files for reading are rounded and have none", 2),
     ("schema plan.toml", "schema", "Put texts with blanks in quotes", 2),
     ("study --quik", "--quik", "No such option: --quik (Possible", 2),
     ("inspect farms.csv", "farms.csv", "`slowscale init farms.csv` writes a", 2),
@@ -753,7 +763,7 @@ PYTHON = [
     ("ss.Ledger('none/x.ledger')", LedgerError, "ledger", "unwritable", "create its folder first"),
     ("ss.Ledger('farms.csv')", LedgerError, "ledger", "damaged", "give the path of a ledger, or another"),
     ("ss.read_release('nope')", ParameterError, "path:", "missing", "give a file or a folder that a release"),
-    ("ss.read_release('farms.csv')", ParameterError, "path:", "missing", "give a file or a folder that a release"),
+    ("ss.read_release('farms.csv')", ParameterError, "path:", "missing", "CSV files for reading are rounded"),
     ("ss.guess_types('farm.csv')", ParameterError, "data", "missing", "did you mean farms.csv?"),
     ("ss.attacker(G)", ParameterTypeError, "influence", "missing", "give either `influence`, to ask whether"),
     ("ss.attacker(G, -1)", ParameterError, "influence", "value", "a finite number >= 0"),
@@ -951,6 +961,36 @@ def test_a_release_without_a_ledger_says_so_before_it_asks(folder, slowscale, mo
     assert NO_LEDGER in out
     (folder / "plan.toml").write_text(PLAN, encoding="utf-8")
     assert NO_LEDGER not in slowscale("release", "plan.toml")[1]
+
+
+def test_outputs_that_a_check_may_replace(folder, slowscale):
+    assert slowscale("release", "plan.toml", "--yes")[0] == 0
+    assert "cells.csv exists, and will be replaced." in slowscale("check", "plan.toml", "--overwrite")[1]
+    assert "cells.csv exists: the release needs --overwrite." in slowscale("check", "plan.toml")[1]
+
+
+def test_shares_of_a_roll_up(folder, slowscale):
+    plan = PLAN.replace(LEDGER_PART, "").replace(GAUSSIAN, SUMS + 'mechanism = "log"\nsigma = 0.1\na = 10')
+    edit(folder, "[report]", '[tables.total]\nrollup = "cells"\n\n[report]', plan)
+    assert slowscale("release", "plan.toml", "--yes")[0] == 0
+    found = slowscale("share", "published", "--table", "total")
+    check_report(
+        found, "table 'total' is a roll-up of transformed sums", "name the table with the totals (--of-table)", 2
+    )
+
+
+def test_the_workbench_says_that_it_is_stopped(slowscale, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("slowscale.workbench.server.run", stop)
+    code, _, err = slowscale("serve", "plan.toml")
+    assert code == 130
+    assert "the workbench is stopped: what was charged stays charged" in err
+
+
+def test_the_loss_is_printed_once_for_one_column(folder, slowscale):
+    assert slowscale("check", "plan.toml")[1].count("a record's loss (PRzCDP) by its size") == 0
 
 
 @pytest.mark.parametrize("file", ["header.csv", "lower.csv"])

@@ -102,7 +102,7 @@ def init(
         return
     echo(f"\nwrote {path}. Checking it:\n")
     check(path)
-    echo(f"\nTo change something, edit {path}, which explains every choice. Then: slowscale release {quoted}")
+    echo(f"\nTo change something, edit {path}, which explains every choice.\nThen: slowscale release {quoted}")
 
 
 def _check_data(data: str, plan: Path) -> None:

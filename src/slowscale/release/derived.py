@@ -602,19 +602,19 @@ def share(
     level_quantile(level)
     everything = np.arange(len(table))
     if isinstance(of, str) or (isinstance(of, Iterable) and not hasattr(of, "tables")):
-        if table.facts.rollup:
-            raise ParameterError(
-                f"table {table.name!r}",
-                "is a roll-up already, which is not added up again",
-                code="unsupported",
-                remedy="name the table with the totals (`of`): a roll-up of the same cells by fewer keys",
-            )
         margin = margin_of(table, of, hierarchy)
         names = _chosen(columns, list(table.facts.columns))
         results = {}
         for name in names:
             check_addable(table, name)
             x = Numbers(table, name, everything)
+            if x.mechanism is None and table.facts.rollup:
+                raise ParameterError(
+                    f"table {table.name!r}",
+                    "is a roll-up of transformed sums, which is not added up again",
+                    code="unsupported",
+                    remedy="name the table with the totals (`of`): a roll-up of the same cells by fewer keys",
+                )
             if x.mechanism is None:
                 total = roll_up(table, list(margin.labels), hierarchy)
                 results[name] = _boxed_share(x, Numbers(total, name, margin.groups), level, inside=True)
