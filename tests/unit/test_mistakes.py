@@ -261,6 +261,7 @@ PLANS = [
         2,
     ),
     (KEYS, 'keys = { cross = { state = ["IA", "IA"] } }', "line 19, tables.cells.keys", "remove it", 2),
+    (KEYS, 'keys = ["IA"]', "line 19, tables.cells.keys", 'keys = { file = "cells.csv", by = ["county"] }', 2),
     (KEYS, 'keys = { by = ["state"] }', "line 19, tables.cells.keys", "or remove keys to publish totals over all", 2),
     (
         '  { name = "largest farm", cattle = 40_000 },\n',
@@ -439,6 +440,7 @@ COMMANDS = [
     ("explain", "Missing argument", "Missing argument 'RELEASE|PLAN': A", 2),
     ("explain plan.toml", "--value is missing for cattle", "give one --value for each of cattle", 2),
     ("explain plan.toml --value catle=3", "--value", "give one --value for each of cattle", 2),
+    ("explain plan.toml --value cattle=1,200", "--value", "numbers have no thousands separators", 2),
     ("explain plan.toml --value cattle:3", "--value", "--value must be a name and a number", 2),
     ("explain farms.csv --value cattle=3", "farms.csv", "give a released file or folder, or a", 2),
     ("explain published --value cattle=3", "published", "give a file or a folder that a release", 2),
@@ -770,6 +772,8 @@ PYTHON = [
     ("ss.compare(G)", ParameterTypeError, "mechanisms", "type", "a list or a mapping of mechanisms"),
     ("ss.Hierarchy('county', 3)", ParameterTypeError, "levels", "type", "a mapping of names of levels to"),
     ("ss.Publication(title=3)", ParameterTypeError, "title", "type", "text"),
+    ("r.growth('cells.csv')", ParameterTypeError, "earlier", "type", "read the file with ss.read_release"),
+    ("r.to_csv('out.xlsx')", ParameterError, "path", "value", "`publish` of a release writes Excel files"),
     ("r['catle']", ParameterError, "table", "unknown-name", "for a column, write to_pandas()[column]"),
     ("r.report('r.pdf')", ParameterError, "path", "value", "a path that ends in .html"),
     ("r.to_csv('plan.toml')", ParameterError, "path", "value", "a path that ends in .csv"),
@@ -977,6 +981,24 @@ def test_shares_of_a_roll_up(folder, slowscale):
     check_report(
         found, "table 'total' is a roll-up of transformed sums", "name the table with the totals (--of-table)", 2
     )
+
+
+def test_a_release_that_a_spreadsheet_program_saved(folder, slowscale):
+    assert slowscale("release", "plan.toml", "--yes")[0] == 0
+    table = folder / "published" / "cells.csv"
+    table.write_text(table.read_text().replace('"', ""))
+    found = slowscale("share", "published/cells.csv")
+    check_report(
+        found, "was written with another content of the file", "a spreadsheet program may have saved it again", 3
+    )
+
+
+def test_a_release_prints_losses_in_place_of_a_curve(folder, slowscale):
+    noise = 'mechanism = "arsinh-normal"\nscale = 500\nshape = 2'
+    edit(folder, GAUSSIAN, SUMS + noise, PLAN.replace(LEDGER_PART, ""))
+    out = slowscale("release", "plan.toml", "--yes")[1]
+    assert "tight(" not in out
+    assert ": largest farm" in out
 
 
 def test_the_workbench_says_that_it_is_stopped(slowscale, monkeypatch):

@@ -270,7 +270,7 @@ def release(
     else:
         if yes:  # otherwise they were shown with the plan
             show_scales(read)
-        show_release(made, files)
+        show_release(made, files, read)
 
 
 def _offer_data_check(plan: "Plan") -> None:

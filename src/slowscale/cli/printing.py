@@ -184,14 +184,18 @@ def show_scales(plan: "Plan") -> None:
             echo(f"{table}, {name}: {scale}")
 
 
-def show_release(release: "Release", files: Sequence[Any]) -> None:
-    """Print the first rows of each table of a release, what it costs, and the files that were written."""
-    from rich.console import Console
+def show_release(release: "Release", files: Sequence[Any], plan: "Plan") -> None:
+    """Print the first rows of each table of a release, what it costs, and the files that were written.
 
+    What it costs is stated for the example records of the plan, because some policies have no readable formula.
+    """
     for name, table in release.tables.items():
         echo(f"Table {name}:")
         _print_rows(table)
-    Console().print(terminal_text(str(release)), highlight=False, soft_wrap=True, markup=False)
+    known = [(size.name, size.loss(release.policy)) for size in shown_sizes(_all_columns(plan), plan.sizes)]
+    losses = [f"{at_most(loss)}: {name}" for name, loss in known if loss is not None]
+    text = release._describe(losses) if losses else str(release)
+    echo(text)
     for file in files:
         echo(f"wrote {file}")
 

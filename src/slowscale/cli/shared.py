@@ -68,7 +68,8 @@ def parse_assignment(text: str, option: str, example: str) -> tuple[str, float]:
             raise ValueError
         return name, float(number)
     except ValueError:
-        remedy = "numbers have no thousands separators" if text.isdigit() and len(text) == 3 else None
+        separated = "," in number or (text.isdigit() and len(text) == 3)
+        remedy = "numbers have no thousands separators" if separated else None
         raise ParameterError(
             option, allowed=f"a name and a number such as {example}", given=text, remedy=remedy
         ) from None

@@ -86,6 +86,8 @@ OTHER_FORMS: dict[tuple[str, type], str] = {
     ("string_type", datetime): "write it in quotes",
     ("string_type", time): "write it in quotes",
 }
+# What a table holds, as an error about another value shows it.
+TABLE_EXAMPLES = {"keys": 'file = "cells.csv", by = ["county"]', "cross": 'county = ["01003"]'}
 TABLE_KINDS = {"sums": SumsPlan, "quantiles": QuantilesPlan, "rollup": RollupPlan}  # by the tag that pydantic inserts
 
 
@@ -252,7 +254,7 @@ def _as_error(mistake: Any, context: Mapping[str, Any], field: Sequence[Any]) ->
         return ParameterError("", f"is missing: add {what}", code="missing")
     if kind in ("model_type", "dict_type"):
         is_noise = name == "count" or (len(field) > 1 and field[-2] in ("caps", "sums"))
-        inside = 'mechanism = "gaussian", std = 20' if is_noise else "…"
+        inside = 'mechanism = "gaussian", std = 20' if is_noise else TABLE_EXAMPLES.get(str(name), "…")
         return ParameterError("", allowed=f"a table such as {name} = {{ {inside} }}", given=Shown(given_words(given)))
     if given == "" and kind == "string_too_short":
         return ParameterError("", "still to be chosen", code="missing")

@@ -472,7 +472,9 @@ def _sums(given: Any, argument: str) -> ReleasedSums:
     """Return a table of sums, or that of a release with one table."""
     found = getattr(given, "_only_sums", given)
     if not isinstance(found, ReleasedSums):
-        raise ParameterTypeError(argument, allowed="a release with one table, or one of its tables", given=type(given))
+        remedy = "read the file with ss.read_release" if isinstance(given, str | os.PathLike) else None
+        allowed = "a release with one table, or one of its tables"
+        raise ParameterTypeError(argument, allowed=allowed, given=type(given), remedy=remedy)
     return found
 
 

@@ -163,6 +163,10 @@ class Release:
         return found
 
     def __repr__(self) -> str:
+        return self._describe([str(RecordPolicy((term,))) for term in self.policy.terms])
+
+    def _describe(self, losses: Sequence[str]) -> str:
+        """Return the tables and their noise as text, with lines on what a record may lose."""
         warning = "" if self.facts.private else NOT_PRIVATE
         if len(self.tables) == 1:
             first, *lines = repr(self._only).removeprefix(warning).splitlines()
@@ -176,7 +180,7 @@ class Release:
         entity = self.facts.protect
         who = "A record may lose" if entity is None else f"One {entity}, in one cell of each drawn table, may lose"
         lines.append(f"  {who} ({notion}), added up:")
-        lines += [f"    {RecordPolicy((term,))}" for term in self.policy.terms]
+        lines += [f"    {loss}" for loss in losses]
         if self.facts.ledger is None:
             lines.append("  Charged to no ledger: losses of repeated releases are not added up.")
         return "\n".join(lines)
