@@ -1,5 +1,6 @@
 """`slowscale init` at a terminal: its questions, and the plan that the answers make."""
 
+import contextlib
 import os
 import pty
 import re
@@ -344,6 +345,20 @@ def test_at_a_real_terminal(folder):
     terminal.wait_for("Then: slowscale release plan.toml")
     assert terminal.end() == 0
     assert tomllib.loads((folder / "plan.toml").read_text())["release"] == {"period": "2024"}
+
+
+def test_prose_and_tables_are_as_wide_as_the_terminal(folder):
+    assert init(ANSWERS).exit_code == 0
+    assert CliRunner().invoke(app, ["release", "plan.toml", "--yes"]).exit_code == 0
+    terminal = Terminal(folder, "check", "plan.toml", "--overwrite")  # 80 columns
+    seen = ""
+    with contextlib.suppress(OSError):  # it ended
+        while part := os.read(terminal.file, 4096):
+            seen += part.decode(errors="replace")
+    assert terminal.end() == 0
+    assert "value known to" in seen
+    # A word, such as a formula, is never broken.
+    assert [line for line in seen.splitlines() if len(line) > 80] == []
 
 
 def test_ctrl_c_at_a_real_terminal_writes_nothing(folder):

@@ -23,6 +23,7 @@ from slowscale.cli.shared import (
     echo,
     options_of,
     print_json,
+    terminal_width,
     writable_path,
 )
 from slowscale.core.markup import is_unicode
@@ -147,7 +148,7 @@ def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = Fals
         if read.ledger is None:
             before = UNRECORDED
         elif account.charges:
-            before = f"Before this release:\n{account.spent.describe(stated)}"
+            before = f"Before this release:\n{account.spent.describe(stated, terminal_width())}"
         else:
             before = "No release has been charged to the ledger before."
         echo(f"\n{before}")

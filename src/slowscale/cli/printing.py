@@ -65,7 +65,7 @@ def show_plan(checked: "Checked", stated: Sequence["RecordSize"]) -> None:
     if plan.release.accounting != ACCOUNTING:
         echo("Accounting: closed-form. The formulas of the policies are charged, not the smallest policies known.")
     echo("")
-    for line in preview.table_lines(tuple(stated)):
+    for line in preview.table_lines(tuple(stated), terminal_width()):
         echo(line)
     if unread := sorted(checked.cells.unread):
         echo(
