@@ -184,7 +184,7 @@ def advised(**wanted):
 
 def guessed(done):
     """Return how often the presence of a typical record is guessed, by the table of `slowscale check`."""
-    return float(re.search(r"^ +typical record .*?([0-9.]+) %", done.output, re.MULTILINE)[1])
+    return float(re.search(r"^ +50 \(typical record\) .*?([0-9.]+) %", done.output, re.MULTILINE)[1])
 
 
 @pytest.mark.parametrize(("accuracy", "hide"), [("40", "yes"), ("20", "no"), ("10 %", "yes")])

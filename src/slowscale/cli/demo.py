@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slowscale.cli.shared import Overwrite, echo
-from slowscale.core.files import relative_path
 
 if TYPE_CHECKING:
     from slowscale.plan import Plan
@@ -62,6 +61,8 @@ def demo(
 
 def _command() -> str:
     """Return how the command can be run from the folder that the user is in."""
+    from slowscale.core.files import relative_path
+
     found = Path(sys.argv[0])
     if shutil.which("slowscale") or found.stem != "slowscale":
         return "slowscale"

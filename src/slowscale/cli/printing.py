@@ -126,7 +126,13 @@ def _show_totals(
     columns: Sequence[ColumnPolicy], sizes: Sequence["RecordSize"], entity: str | None, band: float
 ) -> None:
     """Print what example records lose over all columns, and what that means."""
-    found = [(size.name, one) for size in sizes if (one := explain_columns(columns, size, band)) is not None]
+    # The values stand here if there is one column, and otherwise with the losses by each column.
+    sized = columns[0].name if len(columns) == 1 and not columns[0].single else None
+    found = [
+        (size.name if sized is None else size.describe(sized), one)
+        for size in sizes
+        if (one := explain_columns(columns, size, band)) is not None
+    ]
     echo(f"{'All columns together, for one' if len(columns) > 1 else 'For one'} {entity or 'record'}:")
     for line in as_lines(found, entity or "record", entity is not None, band, terminal_width()):
         echo(line)
