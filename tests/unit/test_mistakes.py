@@ -67,9 +67,13 @@ FILES = {
     "words.csv": "state,cattle\nIA,many\nTX,6\n",
     "twice.csv": "state,cattle,cattle\nIA,5,6\n",
     "latin.csv": b"state,cattle\nI\xe9,5\n",
+    "utf16.csv": "state,cattle\nIA,5\n".encode("utf-16"),
+    "fractions.csv": "state,cattle\nIA,12.5\nTX,6\n",
+    "codes.csv": "state,cattle\nIA,NA\nTX,6\n",
     "ragged.csv": "state,cattle\nIA,5,6\nTX,7\n",
     "states2.csv": "region\nIA\nTX\n",
     "dup_cells.csv": "state\nIA\nIA\n",
+    "pairs.csv": "state,sector\nIA,1\nIA,2\n",
     "book.txt": "hello",
     "picture.png": b"\x89PNG\r\n\x1a\n0000",
     "fake.parquet": "state,cattle\nIA,5\n",
@@ -112,6 +116,17 @@ PLANS = [
         "did you mean 'laplace'?",
         2,
     ),
+    (
+        'sums.cattle]\nmechanism = "gaussian"',
+        'sums.cattle]\nmechanism = "Log-Laplace"',
+        "line 22, tables.cells.sums.cattle.mechanism",
+        'did you mean mechanism = "log", noise = "laplace"?',
+        2,
+    ),
+    ("level = 0.95", "level = 0,95", "plan.toml", "numbers have a decimal point and no other separator", 2),
+    ("std = 500\n\n[report]", "std = 13.000.000\n\n[report]", "plan.toml", "a decimal point and no other separator", 2),
+    (NAME, NAME + '\nwhere = "state = 3"', "line 4, data.where", "write text in single quotes, as in '01003'", 2),
+    (NAME, NAME + "\nwhere = 'state = \"IA\"'", "line 4, data.where", "text is in single quotes", 2),
     (
         GAUSSIAN,
         SUMS + 'mechanism = "laplace"\nepsilon = 1',
@@ -246,6 +261,7 @@ PLANS = [
         2,
     ),
     (KEYS, 'keys = { cross = { state = ["IA", "IA"] } }', "line 19, tables.cells.keys", "remove it", 2),
+    (KEYS, 'keys = ["IA"]', "line 19, tables.cells.keys", 'keys = { file = "cells.csv", by = ["county"] }', 2),
     (KEYS, 'keys = { by = ["state"] }', "line 19, tables.cells.keys", "or remove keys to publish totals over all", 2),
     (
         '  { name = "largest farm", cattle = 40_000 },\n',
@@ -337,6 +353,14 @@ PLANS = [
         "must be 'error' or 'zero', got true",
         2,
     ),
+    (NAME, NAME + '\nnulls = "zero"', "line 4, data.nulls", "did you mean nulls in [tables.NAME]?", 2),
+    (
+        'file = "cells.csv"',
+        'file = "pairs.csv"',
+        "line 19, tables.cells.keys",
+        "group by state, sector, all columns of pairs.csv, or name a file with one row per state",
+        2,
+    ),
     (
         "[tables.cells]",
         "[tables.cells]\ncount = true",
@@ -416,6 +440,7 @@ COMMANDS = [
     ("explain", "Missing argument", "Missing argument 'RELEASE|PLAN': A", 2),
     ("explain plan.toml", "--value is missing for cattle", "give one --value for each of cattle", 2),
     ("explain plan.toml --value catle=3", "--value", "give one --value for each of cattle", 2),
+    ("explain plan.toml --value cattle=1,200", "--value", "numbers have no thousands separators", 2),
     ("explain plan.toml --value cattle:3", "--value", "--value must be a name and a number", 2),
     ("explain farms.csv --value cattle=3", "farms.csv", "give a released file or folder, or a", 2),
     ("explain published --value cattle=3", "published", "give a file or a folder that a release", 2),
@@ -487,6 +512,7 @@ COMMANDS = [
     ("demo farms.csv", "farms.csv", "choose another folder", 2),
     ("serve farms.csv", "farms.csv", "for data, `slowscale init farms.csv`", 2),
     ("serve plan.toml --port http", "--port", "--port must be a whole number such as", 2),
+    ("share farms.csv", "farms.csv.json", "CSV files for reading are rounded and have none", 2),
     ("schema plan.toml", "schema", "Put texts with blanks in quotes", 2),
     ("study --quik", "--quik", "No such option: --quik (Possible", 2),
     ("inspect farms.csv", "farms.csv", "`slowscale init farms.csv` writes a", 2),
@@ -638,6 +664,29 @@ PYTHON = [
     ),
     ("s.sum({'cattle': G}, nulls='ignore')", ParameterError, "nulls", "value", '"error" or "zero"'),
     ("s.sum({'cattle': G}, null='zero')", ParameterTypeError, "null", "unknown-name", "did you mean 'nulls'?"),
+    (
+        "ss.Session(counties).sum({'cattle': G}, codes)",
+        ParameterTypeError,
+        "by: column 'county'",
+        "mismatch",
+        "read it with dtype=str in pandas",
+    ),
+    (
+        "ss.Session(counties, types={'county': 'string'}).sum({'cattle': G}, codes)",
+        ParameterError,
+        "types['county']",
+        "leading-zeros",
+        "name the file itself as the data, or read it with dtype=str",
+    ),
+    ("r.explain(106)", ParameterTypeError, "record", "type", 'a mapping such as {"cattle": 12}'),
+    ("ss.advise({'largest': 10}, 3)", ParameterTypeError, "advise", "arguments", "interval=100_000"),
+    (
+        "ss.Keys.cross(state=['IA'])",
+        ParameterTypeError,
+        "Keys.cross",
+        "arguments",
+        'Keys.cross({"state": ["IA", "TX"]})',
+    ),
     ("s.sum({})", ParameterTypeError, "columns", "empty", "name a column with its mechanism, or a"),
     ("s.quantiles('catle', loss=0.1)", ParameterError, "column 'catle'", "unknown-column", "did you mean 'cattle'?"),
     ("s.quantiles('cattle', [50], loss=0.1)", ParameterError, "at", "value", "0.5 is the median"),
@@ -716,13 +765,15 @@ PYTHON = [
     ("ss.Ledger('none/x.ledger')", LedgerError, "ledger", "unwritable", "create its folder first"),
     ("ss.Ledger('farms.csv')", LedgerError, "ledger", "damaged", "give the path of a ledger, or another"),
     ("ss.read_release('nope')", ParameterError, "path:", "missing", "give a file or a folder that a release"),
-    ("ss.read_release('farms.csv')", ParameterError, "path:", "missing", "give a file or a folder that a release"),
+    ("ss.read_release('farms.csv')", ParameterError, "path:", "missing", "CSV files for reading are rounded"),
     ("ss.guess_types('farm.csv')", ParameterError, "data", "missing", "did you mean farms.csv?"),
     ("ss.attacker(G)", ParameterTypeError, "influence", "missing", "give either `influence`, to ask whether"),
     ("ss.attacker(G, -1)", ParameterError, "influence", "value", "a finite number >= 0"),
     ("ss.compare(G)", ParameterTypeError, "mechanisms", "type", "a list or a mapping of mechanisms"),
     ("ss.Hierarchy('county', 3)", ParameterTypeError, "levels", "type", "a mapping of names of levels to"),
     ("ss.Publication(title=3)", ParameterTypeError, "title", "type", "text"),
+    ("r.growth('cells.csv')", ParameterTypeError, "earlier", "type", "read the file with ss.read_release"),
+    ("r.to_csv('out.xlsx')", ParameterError, "path", "value", "`publish` of a release writes Excel files"),
     ("r['catle']", ParameterError, "table", "unknown-name", "for a column, write to_pandas()[column]"),
     ("r.report('r.pdf')", ParameterError, "path", "value", "a path that ends in .html"),
     ("r.to_csv('plan.toml')", ParameterError, "path", "value", "a path that ends in .csv"),
@@ -773,6 +824,10 @@ DATA = [
     ("twice.csv", "the header of twice.csv", "rename them", 2),
     ("latin.csv", "latin.csv is not encoded in utf-8", 'csv={"encoding": "latin-1"}', 3),
     ("ragged.csv", "line 2 of ragged.csv", "correct the line", 3),
+    ("utf16.csv", "utf16.csv is not encoded in utf-8", '"utf-16"', 3),
+    ("latin.csv", "latin.csv is not encoded in utf-8", 'in a plan, csv = { encoding = "latin-1" }', 3),
+    ("fractions.csv", "column 'cattle' has values that are not int64", "declare float64 or decimal(18, 2)", 3),
+    ("codes.csv", "column 'cattle' has values that are not int64", "for codes such as NA", 3),
 ]
 
 
@@ -859,7 +914,10 @@ def names():
     session, mechanism = ss.Session(farms), ss.Gaussian(sigma=5)
     keys = ss.Keys.from_frame({"state": ["IA", "TX"]})
     released = session.sum({"cattle": mechanism}, keys)
-    return {"ss": ss, "farms": farms, "s": session, "G": mechanism, "K": keys, "r": released}
+    counties = pd.DataFrame({"county": [1003, 48001], "cattle": [120, 4000]})
+    codes = ss.Keys.from_frame({"county": ["01003", "48001"]})
+    shared = {"ss": ss, "farms": farms, "s": session, "G": mechanism, "K": keys, "r": released}
+    return shared | {"counties": counties, "codes": codes}
 
 
 @pytest.mark.parametrize(("call", "kind", "subject", "code", "way"), PYTHON, ids=[row[0][:40] for row in PYTHON])
@@ -909,6 +967,54 @@ def test_a_release_without_a_ledger_says_so_before_it_asks(folder, slowscale, mo
     assert NO_LEDGER not in slowscale("release", "plan.toml")[1]
 
 
+def test_outputs_that_a_check_may_replace(folder, slowscale):
+    assert slowscale("release", "plan.toml", "--yes")[0] == 0
+    assert "cells.csv exists, and will be replaced." in slowscale("check", "plan.toml", "--overwrite")[1]
+    assert "cells.csv exists: the release needs --overwrite." in slowscale("check", "plan.toml")[1]
+
+
+def test_shares_of_a_roll_up(folder, slowscale):
+    plan = PLAN.replace(LEDGER_PART, "").replace(GAUSSIAN, SUMS + 'mechanism = "log"\nsigma = 0.1\na = 10')
+    edit(folder, "[report]", '[tables.total]\nrollup = "cells"\n\n[report]', plan)
+    assert slowscale("release", "plan.toml", "--yes")[0] == 0
+    found = slowscale("share", "published", "--table", "total")
+    check_report(
+        found, "table 'total' is a roll-up of transformed sums", "name the table with the totals (--of-table)", 2
+    )
+
+
+def test_a_release_that_a_spreadsheet_program_saved(folder, slowscale):
+    assert slowscale("release", "plan.toml", "--yes")[0] == 0
+    table = folder / "published" / "cells.csv"
+    table.write_text(table.read_text().replace('"', ""))
+    found = slowscale("share", "published/cells.csv")
+    check_report(
+        found, "was written with another content of the file", "a spreadsheet program may have saved it again", 3
+    )
+
+
+def test_a_release_prints_losses_in_place_of_a_curve(folder, slowscale):
+    noise = 'mechanism = "arsinh-normal"\nscale = 500\nshape = 2'
+    edit(folder, GAUSSIAN, SUMS + noise, PLAN.replace(LEDGER_PART, ""))
+    out = slowscale("release", "plan.toml", "--yes")[1]
+    assert "tight(" not in out
+    assert ": largest farm" in out
+
+
+def test_the_workbench_says_that_it_is_stopped(slowscale, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("slowscale.workbench.server.run", stop)
+    code, _, err = slowscale("serve", "plan.toml")
+    assert code == 130
+    assert "the workbench is stopped: what was charged stays charged" in err
+
+
+def test_the_loss_is_printed_once_for_one_column(folder, slowscale):
+    assert slowscale("check", "plan.toml")[1].count("a record's loss (PRzCDP) by its size") == 0
+
+
 @pytest.mark.parametrize("file", ["header.csv", "lower.csv"])
 def test_labels_that_no_record_has_are_reported_with_what_to_do(folder, slowscale, file):
     edit(folder, '"farms.csv"', f'"{file}"', PLAN.replace(', opened = "date"', ""))
@@ -932,6 +1038,49 @@ def test_a_ledger_of_another_data_set(folder, slowscale):
     check_report(
         slowscale("check", "plan.toml", "--overwrite"), "line 7, ledger.path", "use the ledger of 'ranches'", 5
     )
+
+
+def test_a_ledger_that_was_moved_away(folder, slowscale):
+    assert slowscale("release", "plan.toml", "--yes")[0] == 0
+    (folder / "farms.ledger").rename(folder / "moved.ledger")
+    for command in (("check",), ("release", "--yes")):
+        check_report(slowscale(*command, "plan.toml", "--overwrite"), "line 7, ledger.path", "put that ledger back", 5)
+    edit(folder, 'folder = "published"', 'folder = "published-2"')
+    code, _, err = slowscale("release", "plan.toml", "--yes")
+    assert code == 0
+    assert "The ledger farms.ledger does not exist: the release creates it." in err  # a new one is not silent
+    (folder / "farms.ledger").unlink()  # another ledger of the data set
+    assert slowscale("release", "plan.toml", "--yes", "--overwrite")[0] == 5
+    (folder / "moved.ledger").rename(folder / "farms.ledger")
+    (folder / "plan.toml").write_text(PLAN, encoding="utf-8")
+    code, _, err = slowscale("release", "plan.toml", "--yes", "--overwrite")
+    assert (code, err) == (0, "")
+
+
+def test_codes_that_a_spreadsheet_program_saved(folder, slowscale):
+    (folder / "counties.csv").write_text("county\n01003\n48001\n")
+    (folder / "saved.csv").write_text("county,cattle\n1003,5\n48001,7\n")
+    plan = PLAN.replace('file = "cells.csv", by = ["state"]', 'file = "counties.csv", by = ["county"]')
+    edit(folder, FILE, 'path = "saved.csv"', plan.replace(', opened = "date"', ""))
+    note = "Some keys of county start with 0, and spreadsheet programs drop such zeros"
+    assert note in slowscale("check", "plan.toml")[1]
+    (folder / "counties.csv").write_text("county\n10030\n48001\n")
+    assert note not in slowscale("check", "plan.toml")[1]
+
+
+def test_a_folder_of_files_of_different_columns(folder, slowscale):
+    (folder / "mixed").mkdir()
+    for name in ("farms", "firms"):
+        pd.DataFrame({name: [1, 2]}).to_parquet(folder / "mixed" / f"{name}.parquet")
+    found = slowscale("init", "mixed", "new.toml")
+    files = "mixed/farms.parquet, mixed/firms.parquet"
+    check_report(found, "must have the same columns", f"name the files that belong together: {files}", 2)
+
+
+def test_a_release_without_a_ledger_says_so_when_it_is_printed(names, folder):
+    assert "Charged to no ledger" in repr(names["r"])
+    charged = ss.Session(names["farms"], "new.ledger").sum({"cattle": names["G"]})
+    assert "Charged to no ledger" not in repr(charged)
 
 
 def test_an_output_that_exists(folder, slowscale):

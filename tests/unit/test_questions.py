@@ -1,5 +1,6 @@
 """`slowscale init` at a terminal: its questions, and the plan that the answers make."""
 
+import contextlib
 import os
 import pty
 import re
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 import slowscale as ss
 from slowscale.cli.app import app
+from slowscale.cli.questions import _usual_accuracy
 from slowscale.plan import check_plan, read_plan
 
 COMMAND = Path(sys.executable).with_name("slowscale")
@@ -159,7 +161,7 @@ def test_a_file_without_the_public_cells_is_asked_again(folder, answer):
 
 
 def test_an_accuracy_that_nothing_meets_is_asked_again(folder):
-    done = init(answered(_8=["1e200", "400"]))
+    done = init(answered(_8=["1e200", "1e200", "400"]))
     assert done.exit_code == 0, done.output
     assert "too large to compute with" in done.output
 
@@ -182,7 +184,7 @@ def advised(**wanted):
 
 def guessed(done):
     """Return how often the presence of a typical record is guessed, by the table of `slowscale check`."""
-    return float(re.search(r"^ +typical record .*?([0-9.]+) %", done.output, re.MULTILINE)[1])
+    return float(re.search(r"^ +50 \(typical record\) .*?([0-9.]+) %", done.output, re.MULTILINE)[1])
 
 
 @pytest.mark.parametrize(("accuracy", "hide"), [("40", "yes"), ("20", "no"), ("10 %", "yes")])
@@ -220,6 +222,43 @@ def test_every_question_explains_itself(folder):
 
     printed = " ".join(done.output.split())
     assert [topic for topic, text in EXPLANATIONS.items() if text not in printed] == []
+
+
+def test_each_size_has_its_own_explanation(folder):
+    shown = [init(answered(**{place: ["?"]})).output for place in ("_4", "_5", "_6")]
+    for words in ("half of them", '"none" leaves it out', "The most that one may ever have"):
+        assert sum(words in " ".join(one.split()) for one in shown) == 1
+
+
+@pytest.mark.parametrize(("sizes", "usual"), [((106, 20_000, 1.6e6), "1000"), ((106, 1.6e6, 1.6e6), "1000")])
+def test_the_proposed_accuracy_follows_from_all_sizes(sizes, usual):
+    assert _usual_accuracy(sizes) == usual
+    assert _usual_accuracy((50, 500, 1e5)) == "50"
+
+
+def test_an_accuracy_that_is_many_times_a_typical_record_is_asked_twice(folder):
+    done = init(answered(_8=["40000", "400"]))
+    assert done.exit_code == 0, done.output
+    assert "That is 800 times a typical record (50)" in done.output
+    done = init(answered(_8=["40000", "40000"]), "--overwrite")
+    assert done.exit_code == 0, done.output
+    assert done.output.count("times a typical record") == 1
+
+
+def test_the_columns_of_labels_can_be_asked_for_again(folder):
+    (folder / "pairs.csv").write_text("state,sector\nIA,1\nIA,2\nTX,1\n")
+    done = init(answered(_3=["pairs.csv", "back", "state", "cells.csv"]))
+    assert done.exit_code == 0, done.output
+    printed = " ".join(done.output.split())
+    assert "group by state, sector, all columns of pairs.csv, or name a file with one row per state" in printed
+    assert '"back" asks for the columns again' in printed
+    assert tomllib.loads((folder / "plan.toml").read_text())["tables"]["cells"]["keys"]["file"] == "cells.csv"
+
+
+def test_yes_or_no_is_asked_again(folder):
+    done = init(answered(_3=["data", "perhaps", "y"]))
+    assert done.exit_code == 0, done.output
+    assert "Type y or n." in done.output
 
 
 def test_an_unfinished_answer_writes_nothing(folder):
@@ -316,6 +355,20 @@ def test_at_a_real_terminal(folder):
     terminal.wait_for("Then: slowscale release plan.toml")
     assert terminal.end() == 0
     assert tomllib.loads((folder / "plan.toml").read_text())["release"] == {"period": "2024"}
+
+
+def test_prose_and_tables_are_as_wide_as_the_terminal(folder):
+    assert init(ANSWERS).exit_code == 0
+    assert CliRunner().invoke(app, ["release", "plan.toml", "--yes"]).exit_code == 0
+    terminal = Terminal(folder, "check", "plan.toml", "--overwrite")  # 80 columns
+    seen = ""
+    with contextlib.suppress(OSError):  # it ended
+        while part := os.read(terminal.file, 4096):
+            seen += part.decode(errors="replace")
+    assert terminal.end() == 0
+    assert "value known to" in seen
+    # A word, such as a formula, is never broken.
+    assert [line for line in seen.splitlines() if len(line) > 80] == []
 
 
 def test_ctrl_c_at_a_real_terminal_writes_nothing(folder):
@@ -455,7 +508,10 @@ def test_the_caps_of_a_ledger_limit_the_accuracy(folder):
     ss.Ledger("farms.ledger", {"price": ss.Gaussian(sigma=5).policy, "*": ss.Gaussian(sigma=1e9).policy})
     done = init(answered(_8=["40"], _9=[], _10=[], _11=[], _12=[]))
     assert done.exit_code != 0
-    assert "the cap on" in done.output
+    printed = " ".join(done.output.split())
+    assert "the cap on" in printed
+    assert "farms.ledger has this cap" in printed
+    assert "A trial on simulated data can be made in another folder" in printed
     assert not (folder / "plan.toml").exists()
 
 

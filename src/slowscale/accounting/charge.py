@@ -387,7 +387,7 @@ class Spent(RecordPolicy):
     def _repr_html_(self) -> str:
         return html_text(str(self))
 
-    def describe(self, sizes: SizesLike = ()) -> str:
+    def describe(self, sizes: SizesLike = (), width: int | None = None) -> str:
         """Return as text what records of these sizes may have lost. The default sizes are powers of ten.
 
         Parameters
@@ -395,6 +395,8 @@ class Spent(RecordPolicy):
         sizes
             Example records, as in `Release.report`: {"median firm": {"emp": 12}, "largest firm": 4e10}, or numbers such
             as [100, 1e6].
+        width
+            The most letters in a line of the table, where it has several columns.
         """
         stated = read_sizes(sizes) if len(sizes) else ()
         if not self.releases:
@@ -426,7 +428,7 @@ class Spent(RecordPolicy):
         known = [(one.name, found) for one in shown if (found := self.explain(one)) is not None]
         if known:
             named = known if self.columns else [("every record", known[0][1])]
-            lines += ["All columns together:", *as_lines(named, thing, self.protects is not None, self.times)]
+            lines += ["All columns together:", *as_lines(named, thing, self.protects is not None, self.times, width)]
         else:
             lines.append("No size has a value for every column, so totals over the columns are not shown.")
         lines += assumed_count(self.protects, self.columns, shown)

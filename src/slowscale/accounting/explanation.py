@@ -456,14 +456,22 @@ def titles(band: float = BAND) -> dict[str, str]:
 
 
 def as_lines(
-    found: Sequence[tuple[str, Explanation]], noun: str = "record", entity: bool = False, band: float = BAND
+    found: Sequence[tuple[str, Explanation]],
+    noun: str = "record",
+    entity: bool = False,
+    band: float = BAND,
+    width: int | None = None,
 ) -> list[str]:
-    """Return explanations of examples as lines of text: a table with a row for each, and what its columns mean."""
+    """Return explanations of examples as lines of text: a table with a row for each, and what its columns mean.
+
+    The lines of the table are within the `width`, if one is given.
+    """
     near = band_in_words(band)
     heads = ["", "PRzCDP loss", "PRDP loss", "presence guessed", "detected", "ε"]
     heads += ["value loss", "value guessed", "value known to"]
     marks = ["", *(f"  ({BOUND})" if one.bound else "" for _, one in found)]
-    table = aligned([heads, *([name, *one.texts.values()] for name, one in found)])
+    table = aligned([heads, *([name, *one.texts.values()] for name, one in found)], width)
+    marks *= len(table) // len(marks)
     told = [name for name, one in found if one.loss >= NO_SECRET]
     return [
         *(line + mark for line, mark in zip(table, marks, strict=True)),

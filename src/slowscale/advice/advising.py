@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from itertools import pairwise
 from typing import Any
 
@@ -37,7 +38,7 @@ from slowscale.core.errors import (
     similar,
 )
 from slowscale.core.numbers import format_number, percent
-from slowscale.core.parameters import as_number, level_quantile
+from slowscale.core.parameters import as_number, called_as, level_quantile
 from slowscale.core.typing import UnitLike
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.additive import AdditiveMechanism
@@ -60,6 +61,7 @@ SEEN = 1.05
 APART = 1.3
 
 
+@called_as('advise({"median": 12, "largest": 4e10}, interval=100_000)')
 def advise(
     records: Mapping[str, float],
     *,
@@ -153,7 +155,7 @@ def advise(
     as_unit(unit)
     factor = check_band(times, "times")
     small = math.inf if target is None else _positive(target, interval if std is None else std)
-    usual = max(list(sizes.values())[-2 if len(sizes) > 2 else -1], LARGE_SUM * small if small < math.inf else 0.0)
+    usual = usual_large(list(sizes.values()), None if small == math.inf else small)
     accuracy = Accuracy(
         float(level),
         0.0 if at is None else _positive("at", at),
@@ -216,7 +218,7 @@ def advise_columns(
     if not isinstance(columns, Mapping) or not columns or not all(isinstance(one, Mapping) for one in columns.values()):
         allowed = 'columns with arguments of `advise`, such as {"pay": {"records": {"largest": 4e10}, "interval": 1e6}}'
         raise ParameterTypeError("columns", allowed=allowed, given=columns)
-    known = [*(advise.__kwdefaults__ or {}), "records"]
+    known = list(signature(advise).parameters)
     found = {}
     for column, given in columns.items():
         asked: dict[str, Any] = {**common, **given}
@@ -250,6 +252,11 @@ def _check_error(name: str, error: float, unit: UnitLike) -> None:
             given=unit,
             remedy="results are rounded to the unit",
         )
+
+
+def usual_large(sizes: Sequence[float], small: float | None) -> float:
+    """Return the large sum that `relative` is for by default, given the wanted error of small sums, if there is one."""
+    return max(sizes[-2 if len(sizes) > 2 else -1], LARGE_SUM * (small or 0.0))
 
 
 class _Question:
@@ -436,7 +443,7 @@ class _Question:
                 f"the recommended mechanism has a standard deviation of {format_number(best.std)}, more than 10¹² "
                 f"times the largest record ({format_number(largest)}): its results are useless. {remedy}",
                 ScaleWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
 

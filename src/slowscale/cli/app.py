@@ -165,9 +165,10 @@ def main() -> None:
             raise
         code = _report_error(error)
     if code == INTERRUPTED:  # Typer returns this code, too, instead of raising KeyboardInterrupt
-        charges = _command_path().partition(" ")[2] in CHARGING
-        before = "what was charged stays charged" if charges else "nothing was charged"
-        echo(f"\ninterrupted: {before}, and no file is half written", err=True)
+        command = _command_path().partition(" ")[2]
+        before = "what was charged stays charged" if command in CHARGING else "nothing was charged"
+        what = "the workbench is stopped" if command == "serve" else "interrupted"
+        echo(f"\n{what}: {before}, and no file is half written", err=True)
     sys.exit(code)
 
 

@@ -5,7 +5,10 @@ The files in `datasets/demo` are its plan, the wishes that the noise was advised
 
 import os
 import shlex
+import shutil
+import sys
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,8 +60,23 @@ def demo(
     echo(f"Published: {cells:,} cells of {records:,} simulated establishments, and {derived} tables of their sums.")
     _show_promise(plan)
     echo(f"Next: open {folder / 'published' / 'report.html'}")
-    echo(f"      read {folder / 'plan.toml'}, or change it in a browser:")
-    echo(f"      slowscale serve {shlex.quote(str(folder / 'plan.toml'))}")
+    plan_file = shlex.quote(str(folder / "plan.toml"))
+    if find_spec("uvicorn") is not None:
+        echo(f"      read {folder / 'plan.toml'}, or change it in a browser:")
+        echo(f"      {_command()} serve {plan_file}")
+    else:
+        echo(f"      read {folder / 'plan.toml'} (the workbench would show it in a browser: docs/install.md)")
+        echo(f"      {_command()} check {plan_file}")
+
+
+def _command() -> str:
+    """Return how the command can be run from the folder that the user is in."""
+    from slowscale.core.files import relative_path
+
+    found = Path(sys.argv[0])
+    if shutil.which("slowscale") or found.stem != "slowscale":
+        return "slowscale"
+    return shlex.quote(relative_path(found, Path.cwd()))
 
 
 def _write_inputs(folder: Path) -> int:

@@ -16,12 +16,14 @@ from slowscale.cli.shared import (
     Overwrite,
     PlanFile,
     RecordSizes,
+    ask_yes,
     at_terminal,
     check_terminal,
     confirm,
     echo,
     options_of,
     print_json,
+    terminal_width,
     writable_path,
 )
 from slowscale.core.markup import is_unicode
@@ -86,7 +88,7 @@ def init(
         if error.code != "first-line" or not asked:
             raise
         echo(f"{data}: the first line may be a record, because a number or a date is in it.", err=True)
-        planned = PlannedData.of(data, path, not typer.confirm("Is the first line a record?", default=True, err=True))
+        planned = PlannedData.of(data, path, not ask_yes("Is the first line a record?", default=True, err=True))
     for note in planned.notes:
         echo(note)
     text = chosen_plan(planned, ask_choices(planned, path.parent)) if asked else starting_plan(planned)
@@ -101,7 +103,7 @@ def init(
         return
     echo(f"\nwrote {path}. Checking it:\n")
     check(path)
-    echo(f"\nTo change something, edit {path}, which explains every choice. Then: slowscale release {quoted}")
+    echo(f"\nTo change something, edit {path}, which explains every choice.\nThen: slowscale release {quoted}")
 
 
 def _check_data(data: str, plan: Path) -> None:
@@ -132,7 +134,7 @@ def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = Fals
     If check passes, only the data can make `slowscale release` fail. With --overwrite, as there, existing outputs are
     no obstacle.
     """
-    from slowscale.cli.printing import plan_as_json, show_caps, show_plan
+    from slowscale.cli.printing import plan_as_json, show_caps, show_notes, show_plan
     from slowscale.plan import check_plan, read_plan
 
     read = read_plan(plan)
@@ -146,13 +148,14 @@ def check(plan: PlanFile, sizes: RecordSizes = None, overwrite: Overwrite = Fals
         if read.ledger is None:
             before = UNRECORDED
         elif account.charges:
-            before = f"Before this release:\n{account.spent.describe(stated)}"
+            before = f"Before this release:\n{account.spent.describe(stated, terminal_width())}"
         else:
             before = "No release has been charged to the ledger before."
         echo(f"\n{before}")
         show_caps(checked)
         for file in checked.existing:
-            echo(f"{file} exists: the release needs --overwrite.")
+            echo(f"{file} exists{', and will be replaced' if overwrite else ': the release needs --overwrite'}.")
+        show_notes(checked)
     for warning in checked.preview.warnings:
         echo(f"warning: {warning}", err=True)
     checked.raise_refusal()
@@ -232,7 +235,7 @@ def release(
     as_json: AsJson = False,
 ) -> None:
     """Make the release that a plan describes: charge the ledger, draw the noise, write the tables and the report."""
-    from slowscale.cli.printing import show_plan, show_release, show_scales
+    from slowscale.cli.printing import show_notes, show_plan, show_release, show_scales
     from slowscale.core.errors import ParameterError
     from slowscale.plan import check_plan, finish_plan, read_plan, run_checked
 
@@ -257,15 +260,18 @@ def release(
         show_plan(checked, read.sizes)
         if read.ledger is None:
             echo(f"\n{UNRECORDED}")
+        show_notes(checked)
         _offer_data_check(read)
         confirm("Release? What is spent cannot be taken back.", declined="not released, nothing spent")
+    elif checked.refusal is None:
+        show_notes(checked, err=True)
     made, files = run_checked(checked)
     if as_json:
         print_json({"files": [str(file) for file in files], "facts": made.facts.to_dict(), "scales": read.scales})
     else:
         if yes:  # otherwise they were shown with the plan
             show_scales(read)
-        show_release(made, files)
+        show_release(made, files, read)
 
 
 def _offer_data_check(plan: "Plan") -> None:
@@ -279,7 +285,7 @@ def _offer_data_check(plan: "Plan") -> None:
         "confidential: it is printed here, and nowhere else.",
         err=True,
     )
-    if typer.confirm("Check the records?", default=True, err=True):
+    if ask_yes("Check the records?", default=True, err=True):
         echo(describe_matches(plan), err=True)
 
 

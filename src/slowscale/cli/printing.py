@@ -8,7 +8,7 @@ from slowscale.accounting.explanation import Explanation, as_lines, at_most
 from slowscale.accounting.largest import in_words
 from slowscale.accounting.record import ANY, COUNT, folded
 from slowscale.accounting.sizes import assumed_count, sizes_in
-from slowscale.cli.shared import echo
+from slowscale.cli.shared import echo, terminal_width
 from slowscale.core.errors import CapError
 from slowscale.core.markup import terminal_text
 from slowscale.core.numbers import format_number, published, rounded_figure
@@ -36,7 +36,8 @@ def show_plan(checked: "Checked", stated: Sequence["RecordSize"]) -> None:
         echo(f"Table {name}, drawn:")
         for column in some:
             if isinstance(plan.tables[name], SumsPlan):
-                show_mechanism(column, sizes, plan.scales.get(name, {}).get(column.name), entity)
+                scale = plan.scales.get(name, {}).get(column.name)
+                show_mechanism(column, sizes, scale, entity, losses=len(columns) > 1)
             else:
                 loss = format_number(column.policy(0))
                 echo(f"  quantiles: every record loses {loss} (PRzCDP) by all of them together")
@@ -64,7 +65,7 @@ def show_plan(checked: "Checked", stated: Sequence["RecordSize"]) -> None:
     if plan.release.accounting != ACCOUNTING:
         echo("Accounting: closed-form. The formulas of the policies are charged, not the smallest policies known.")
     echo("")
-    for line in preview.table_lines(tuple(stated)):
+    for line in preview.table_lines(tuple(stated), terminal_width()):
         echo(line)
     if unread := sorted(checked.cells.unread):
         echo(
@@ -79,12 +80,16 @@ def _all_columns(plan: "Plan") -> list[ColumnPolicy]:
 
 
 def show_mechanism(
-    column: ColumnPolicy, sizes: Sequence["RecordSize"], scale: str | None = None, entity: str | None = None
+    column: ColumnPolicy,
+    sizes: Sequence["RecordSize"],
+    scale: str | None = None,
+    entity: str | None = None,
+    losses: bool = True,
 ) -> None:
     """Print a column's mechanism and policy, its losses at several record sizes, and its standard error.
 
     `scale` says where the scale of the noise comes from, for a mechanism in which it need not be given. `entity` is the
-    column whose entities are protected instead of single records.
+    column whose entities are protected instead of single records. Without `losses`, those at the sizes are left out.
     """
     echo(f"{column.name}: {column.mechanism}")
     if scale is not None:
@@ -101,7 +106,8 @@ def show_mechanism(
         else:
             size = "number of records" if column.counts_records else "total"
             whose = f"the loss of one {entity} (PRzCDP) by its {size} in a cell"
-        echo(f"  {whose}: {', '.join(by_size)}")
+        if losses:
+            echo(f"  {whose}: {', '.join(by_size)}")
         if column.closed is not None:
             by_size = [f"{format_number(column.closed(value))} at {words}" for value, words in shown]
             echo(f"  by the closed form it would be: {', '.join(by_size)}")
@@ -120,9 +126,15 @@ def _show_totals(
     columns: Sequence[ColumnPolicy], sizes: Sequence["RecordSize"], entity: str | None, band: float
 ) -> None:
     """Print what example records lose over all columns, and what that means."""
-    found = [(size.name, one) for size in sizes if (one := explain_columns(columns, size, band)) is not None]
-    echo(f"All columns together, for one {entity or 'record'}:")
-    for line in as_lines(found, entity or "record", entity is not None, band):
+    # The values stand here if there is one column, and otherwise with the losses by each column.
+    sized = columns[0].name if len(columns) == 1 and not columns[0].single else None
+    found = [
+        (size.name if sized is None else size.describe(sized), one)
+        for size in sizes
+        if (one := explain_columns(columns, size, band)) is not None
+    ]
+    echo(f"{'All columns together, for one' if len(columns) > 1 else 'For one'} {entity or 'record'}:")
+    for line in as_lines(found, entity or "record", entity is not None, band, terminal_width()):
         echo(line)
 
 
@@ -141,6 +153,12 @@ def show_caps(checked: "Checked") -> None:
     uncapped = [name for name in columns if not {folded(name), ANY} & capped]
     if caps and uncapped:
         echo(f"There is no cap on {', '.join(uncapped)}.")
+
+
+def show_notes(checked: "Checked", err: bool = False) -> None:
+    """Print what to look at before a release."""
+    for note in checked.notes:
+        echo(f"note: {note}", err=err)
 
 
 def show_explanation(
@@ -172,14 +190,18 @@ def show_scales(plan: "Plan") -> None:
             echo(f"{table}, {name}: {scale}")
 
 
-def show_release(release: "Release", files: Sequence[Any]) -> None:
-    """Print the first rows of each table of a release, what it costs, and the files that were written."""
-    from rich.console import Console
+def show_release(release: "Release", files: Sequence[Any], plan: "Plan") -> None:
+    """Print the first rows of each table of a release, what it costs, and the files that were written.
 
+    What it costs is stated for the example records of the plan, because some policies have no readable formula.
+    """
     for name, table in release.tables.items():
         echo(f"Table {name}:")
         _print_rows(table)
-    Console().print(terminal_text(str(release)), highlight=False, soft_wrap=True, markup=False)
+    known = [(size.name, size.loss(release.policy)) for size in shown_sizes(_all_columns(plan), plan.sizes)]
+    losses = [f"{at_most(loss)}: {name}" for name, loss in known if loss is not None]
+    text = release._describe(losses) if losses else str(release)
+    echo(text)
     for file in files:
         echo(f"wrote {file}")
 
@@ -240,6 +262,7 @@ def plan_as_json(checked: "Checked", stated: Sequence["RecordSize"]) -> dict[str
         "caps_checked": checked.caps_checked,
         "allowed": refusal is None,
         "refusal": checked.refused,
+        "notes": list(checked.notes),
     }
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from slowscale.cli.shared import echo
+from slowscale.cli.shared import ask_yes, echo
 from slowscale.core.markup import is_unicode, terminal_text
 
 if TYPE_CHECKING:
@@ -36,11 +36,18 @@ SIZE_WORDS = {"typical": "a typical one", "large": "a large one", "largest": "th
 VALUE_LOSS = 2.0  # the limit on the loss of the largest value, where it is to be hidden to about 10 %
 RELATIVES = (*range(1, 21), 25, 30, 40, 50, 75, 100)  # errors of large sums in percent, for one that can be reached
 MOST_GUESSED = 0.6  # how often the presence of a typical record may be guessed right without a word
+COARSE = 100  # an error that is this many times a typical record is asked for twice
 TRIALS = 3  # of errors at which it is guessed less often
 GROUPED = re.compile(r"\d{1,3}(,\d{3})+(\.\d*)?")  # 1,200 and 1,200,000.5; in 1,5 the comma may be a decimal one
 SEPARATED = re.compile(r"\d{1,3}(,\d{3})+(\.\d*)?|\d{1,3}\.\d{3}")  # the mark may be meant as the other one
 NONE = ("", "-", "none", "no")
 
+PUBLIC_SIZES = (
+    "The noise is chosen by such sizes, which are published in the report. They must be public knowledge: from a "
+    "publication, a law, a list of the largest firms, or an assumption. Never look them up in the records: the promise "
+    "would no longer hold. If nothing is public, stop with Ctrl-C, and ask for private sizes: slowscale quantiles "
+    "--help."
+)
 EXPLANATIONS = {
     "protect": (
         "Everything a record holds is protected, and the report states how well. If several records belong to "
@@ -55,13 +62,19 @@ EXPLANATIONS = {
     "cells": (
         "Which cells are published must not depend on the records: a cell that appears only because one firm "
         "is in it would betray that firm. Name a file (CSV, Parquet …) with these columns and one row per "
-        'public cell. Or answer "data": then you declare that everyone may know which cells have records.'
+        'public cell. Or answer "data": then you declare that everyone may know which cells have records. "back" asks '
+        "for the columns again."
     ),
-    "sizes": (
-        "The noise is chosen by sizes that are public knowledge: from a publication, a law, a list of the "
-        "largest firms, or an assumption that errs upwards. They are published in the report. Never look them "
-        "up in the records: the promise would no longer hold. If nothing is public, stop with Ctrl-C, and ask "
-        "for private sizes: slowscale quantiles --help."
+    "typical": (
+        "About what half of them have at most: the noise should hide whether such a one is there. " + PUBLIC_SIZES
+    ),
+    "large": (
+        "What few of them have more than: sums of this size and more are large sums, and the report shows what such "
+        'a one loses. "none" leaves it out; then the largest one stands for it. ' + PUBLIC_SIZES
+    ),
+    "largest": (
+        "The most that one may ever have. Its value is hidden to about 10 %, if you answer yes to the next question. "
+        "Err upwards: a larger one loses more than the report shows. " + PUBLIC_SIZES
     ),
     "hide": (
         "Yes: it stays uncertain by about 10 % what the largest one has, however large, and the error of "
@@ -91,6 +104,10 @@ DECLARED_PUBLIC = (
 
 class WrongAnswerError(Exception):
     """An answer that cannot be used; its text says why."""
+
+
+class OneBackError(Exception):
+    """The answer "back": the question before is asked again."""
 
 
 def ask_choices(data: "PlannedData", folder: Path) -> "Choices":
@@ -141,13 +158,19 @@ def ask_choices(data: "PlannedData", folder: Path) -> "Choices":
         _some_of(numbers, least=1, problem=lambda chosen: _table_problem(chosen, ())),
     )
     labels = [name for name, dtype in columns.items() if dtype.startswith(LABELS) and name not in {*sums, owner}]
-    by = _ask(
-        "By which columns of labels?",
-        "by",
-        "none",
-        _some_of(labels, problem=lambda chosen: _table_problem(sums, chosen)),
-    )
-    cells = _ask_cells(by, [*sums, *([] if owner is None else [owner])], data, folder) if by else None
+    confidential = [*sums, *([] if owner is None else [owner])]
+    while True:
+        by = _ask(
+            "By which columns of labels?",
+            "by",
+            "none",
+            _some_of(labels, problem=lambda chosen: _table_problem(sums, chosen)),
+        )
+        try:
+            cells = _ask_cells(by, confidential, data, folder) if by else None
+            break
+        except OneBackError:
+            continue
 
     who = "record" if owner is None else owner
     if len(f"largest {who}") > LONGEST_NAME or LARGEST_WORD.search(who):  # it is in the names of sizes
@@ -195,7 +218,10 @@ def _check_caps(ledger: "Ledger | None", column: str, advice: "Advice") -> "Advi
         if ledger is not None:
             ledger.check(Charge(RecordPolicy(((column, advice.best.policy),)), largest=ledger.largest))
     except CapError as error:
-        raise WrongAnswerError(f"{error}; ask for less accuracy, or stop with Ctrl-C") from None
+        raise WrongAnswerError(
+            f"{error}. The ledger {ledger.path if ledger else ''} has this cap: ask for less accuracy, or stop with "
+            "Ctrl-C. A trial on simulated data can be made in another folder, with a new ledger"
+        ) from None
     return advice
 
 
@@ -240,9 +266,11 @@ def _ask_cells(by: Sequence[str], confidential: Sequence[str], data: "PlannedDat
         from slowscale.plan.checking import read_public_cells
         from slowscale.plan.outputs import check_not_among, files_of
 
+        if text.casefold() == "back":
+            raise OneBackError
         if text == "data":
             echo(f"  {DECLARED_PUBLIC}", err=True)
-            if typer.confirm("  Is that so?", default=False, err=True):
+            if ask_yes("  Is that so?", default=False, err=True):
                 return None
             raise WrongAnswerError("Then name a file with the public cells.")
         if not text:
@@ -256,7 +284,8 @@ def _ask_cells(by: Sequence[str], confidential: Sequence[str], data: "PlannedDat
                 raise WrongAnswerError(f"{text} lacks the column {missing[0]}; it must have {names}.")
             read_public_cells(text, by, kinds, confidential)
         except SlowscaleError as error:
-            raise WrongAnswerError(f'{error}. Name another file, or answer "data".') from None
+            remedy = 'Name another file, or answer "data"; "back" asks for the columns again.'
+            raise WrongAnswerError(f"{error}. {remedy}") from None
         return relative_path(text, folder)
 
     default = "cells.csv" if os.path.isfile("cells.csv") else ""
@@ -283,11 +312,19 @@ def _ask_noise(sums: Sequence[str], who: str, ledger: "Ledger | None") -> "dict[
 
 def _ask_accuracy(column: str, records: Mapping[str, float], who: str, hide: bool, ledger: "Ledger | None") -> "Advice":
     """Ask how accurate a column shall be until noise is found that the answer stands by, and return the advice."""
+    from slowscale.advice.advising import usual_large
     from slowscale.core.errors import CalibrationError, ParameterError
 
     default, kept = _usual_accuracy(list(records.values())), None
     while True:
         wanted = _ask(f"How accurate shall {column} be, ±?", "accuracy", default, _accuracy)
+        name, size = next(iter(records.items()))
+        if wanted.get("interval", 0) >= COARSE * size and wanted != kept:
+            kept, many = wanted, f"{wanted['interval'] / size:,.0f}"
+            words = f"  That is {many} times a {name} ({size:g}): small sums would tell readers nothing."
+            echo(f"{words} To keep ±{_in_words(kept)}, type it again.", err=True)
+            default = _usual_accuracy(list(records.values()))
+            continue
         echo("  choosing the noise …", err=True)
         try:
             advice = _check_caps(ledger, column, _advise(records, wanted, hide))
@@ -296,13 +333,12 @@ def _ask_accuracy(column: str, records: Mapping[str, float], who: str, hide: boo
                 echo(f"  {refusal}.", err=True)
                 continue
             found = _reachable(records, wanted)
-            hide = _ask_to_hide(column, who, wanted, found)
+            hide = _ask_to_hide(column, who, wanted, found, usual_large(list(records.values()), wanted.get("interval")))
             default = _in_words(found or wanted) if hide else _in_words(wanted)
             continue
         except (ParameterError, WrongAnswerError) as refusal:
             echo(f"  {refusal}.", err=True)
             continue
-        name, size = next(iter(records.items()))
         now = _presence(advice, size)
         if now.guessed <= MOST_GUESSED or wanted == kept:
             return advice
@@ -327,12 +363,14 @@ def _advise(records: Mapping[str, float], wanted: Mapping[str, float], hide: boo
     return ss.advise(records, interval=interval, relative=relative, bands=bands, unit=unit)
 
 
-def _ask_to_hide(column: str, who: str, wanted: Mapping[str, float], found: Mapping[str, float] | None) -> bool:
+def _ask_to_hide(
+    column: str, who: str, wanted: Mapping[str, float], found: Mapping[str, float] | None, large: float
+) -> bool:
     """Say that an accuracy of large sums and a hidden value exclude each other, and ask which one is given up."""
     accept = f", or accept ±{_in_words({'relative': found['relative']})} there" if found else ""
     echo(
-        f"  Large sums of {column} cannot be within ±{_in_words({'relative': wanted['relative']})} while the value of "
-        f"the largest {who} is hidden to about 10 %. Give up hiding it{accept}.",
+        f"  Sums of {column} of {large:g} and more cannot be within ±{_in_words({'relative': wanted['relative']})} "
+        f"while the value of the largest {who} is hidden to about 10 %. Give up hiding it{accept}.",
         err=True,
     )
     return _ask(f"Hide the value of the largest {who}, to about 10 %?", "hide", "yes", _yes_or_no)
@@ -438,7 +476,7 @@ def _ask_sizes(column: str, who: str, most: "Value | None") -> dict[str, float]:
             return number
 
         default = "none" if name == "large" else str(most) if name == "largest" and most is not None else ""
-        number = _ask(f"{column} of {words.replace('one', who)}:", "sizes", default, size)
+        number = _ask(f"{column} of {words.replace('one', who)}:", name, default, size)
         if number is not None:
             found[f"{name} {who}"] = number
     return found
@@ -549,8 +587,8 @@ def _accuracy(text: str) -> dict[str, float]:
 
 
 def _usual_accuracy(sizes: Sequence[float]) -> str:
-    """Return a half-width to start from: a tenth of a large record, or the mean on a logarithmic scale of the ends."""
-    usual = sizes[1] / 10 if len(sizes) > 2 else (sizes[0] * sizes[-1]) ** 0.5 / 10
+    """Return a half-width to start from: a tenth of a large record, but at most of the ends' geometric mean."""
+    usual = min([(sizes[0] * sizes[-1]) ** 0.5, *sizes[1:-1]]) / 10
     return f"{float(f'{usual:.1g}'):g}"
 
 

@@ -106,7 +106,8 @@ def share(
     path = _output_path(output, overwrite)
     cells = _table(release, table)
     totals = list(of) if of_table is None else _named(read_release(release), of_table, "--of-table")
-    with options_of(share, columns="--column", by="--of", of="--of" if of_table is None else "--of-table"):
+    totals_option = "--of" if of_table is None and not cells.facts.rollup else "--of-table"
+    with options_of(share, columns="--column", by="--of", of=totals_option):
         found = cells.share(totals, columns=columns or None, level=level)
     _show(found, path, as_json)
 

@@ -4,12 +4,14 @@ import codecs
 import io
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -66,7 +68,8 @@ def parse_assignment(text: str, option: str, example: str) -> tuple[str, float]:
             raise ValueError
         return name, float(number)
     except ValueError:
-        remedy = "numbers have no thousands separators" if text.isdigit() and len(text) == 3 else None
+        separated = "," in number or (text.isdigit() and len(text) == 3)
+        remedy = "numbers have no thousands separators" if separated else None
         raise ParameterError(
             option, allowed=f"a name and a number such as {example}", given=text, remedy=remedy
         ) from None
@@ -163,7 +166,31 @@ def as_option_error(error: "SlowscaleError", command: Callable[..., None], **oth
 
 def echo(text: object, err: bool = False) -> None:
     """Print text to stdout or stderr, without characters that control a terminal. All commands print by this."""
-    print(terminal_text(str(text)), file=sys.stderr if err else sys.stdout, flush=True)
+    stream = sys.stderr if err else sys.stdout
+    width = terminal_width(stream)
+    lines = terminal_text(str(text)).split("\n")
+    print("\n".join(lines if width is None else (wrapped(line, width) for line in lines)), file=stream, flush=True)
+
+
+def terminal_width(stream: TextIO | None = None) -> int | None:
+    """Return the width of the terminal that a stream, by default stdout, is written to; None if it is none."""
+    return shutil.get_terminal_size().columns if (stream or sys.stdout).isatty() else None
+
+
+def wrapped(line: str, width: int) -> str:
+    """Return a line in lines of at most a width, indented like it. Rows of a table, with gaps inside, stay.
+
+    >>> print(wrapped("  losses add up", 10))
+      losses
+      add up
+    """
+    text = line.lstrip(" ")
+    if len(line) <= width or "  " in text:
+        return line
+    indent = " " * (len(line) - len(text))
+    return textwrap.fill(
+        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def print_json(value: Any) -> None:
@@ -196,9 +223,19 @@ def check_terminal(action: str) -> None:
         raise typer.Exit(6)
 
 
+def ask_yes(question: str, default: bool, err: bool = False) -> bool:
+    """Ask until the answer is yes or no; Enter gives the default."""
+    while True:
+        shown = f"{question} [{'Y/n' if default else 'y/N'}]"
+        answer = str(typer.prompt(shown, default="", show_default=False, err=err)).strip().casefold()
+        if answer in ("", "y", "yes", "n", "no"):
+            return answer.startswith("y") if answer else default
+        echo("Type y or n.", err=err)
+
+
 def confirm(question: str, declined: str) -> None:
     """Ask, and exit with code 6 unless the answer is yes."""
-    if not typer.confirm(f"\n{question}", default=False):
+    if not ask_yes(f"\n{question}", default=False):
         echo(declined)
         raise typer.Exit(6)
 

@@ -22,13 +22,13 @@ class Sentence(NamedTuple):
 _CORRECT = "correct these records, or leave them out with a filter (where)"
 _ORDINARY_QUOTES = 'give csv={{"quote": ""}} if quotes are ordinary characters'
 _UNCOUNTABLE = {
-    "nulls": 'has missing values (choose nulls = "zero" to count them as 0)',
+    "nulls": 'has missing values (choose nulls = "zero" for the table to count them as 0)',
     "unreadable": "has values that are not numbers (choose a column of numbers)",
     "nan": "has values that are NaN",
     "infinite": "has infinite values",
     "digits": "has values that are too large to be counted exactly (derive a column that converts them to floats)",
     "negatives": "has negative values, which a transformation mechanism does not allow "
-    '(choose negatives = "zero" to count them as 0, or choose an additive mechanism)',
+    '(choose negatives = "zero" for the table to count them as 0, or choose an additive mechanism)',
     "too-large": "has values that are too large to be counted in units of {unit} (give a larger unit)",
     "too-large-to-rank": "has values that are too large to be counted in units of {unit}, the least size of the grid "
     "(start the grid at a larger size)",
@@ -61,8 +61,8 @@ SENTENCES: dict[str, Sentence] = {
     "declared-type": Sentence(
         "column {column!r}",
         "has values that are not {dtype}, its declared type",
-        "correct them (numbers have no thousands separators), or declare the column as string and derive a column "
-        "from it",
+        "correct them (numbers have no thousands separators); or declare float64 or decimal(18, 2) for fractions; or, "
+        "for codes such as NA, declare string and derive a column of numbers from it",
     ),
     # Tables
     "no-labels": Sentence(
@@ -138,7 +138,8 @@ SENTENCES: dict[str, Sentence] = {
     "encoding": Sentence(
         "{argument}: {file}",
         "is not encoded in {encoding}",
-        'declare its encoding, such as csv={{"encoding": "latin-1"}}',
+        'declare its encoding, such as csv={{"encoding": "latin-1"}} or, in a plan, csv = {{ encoding = "latin-1" }}; '
+        'the Unicode text of spreadsheet programs is "utf-16"',
     ),
     "encodings": Sentence(
         "{argument}", "must be files in one encoding, but some are {one} and some {other}", "convert them to one"

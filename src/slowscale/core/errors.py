@@ -194,7 +194,7 @@ class DataError(SlowscaleError, ValueError):
         The names and whole numbers of the sentence, such as column=Name("emp") or line=12.
 
     >>> print(DataError("nulls", "nan", column=Name("emp")))  # doctest: +ELLIPSIS
-    column 'emp' has missing values (choose nulls = "zero" to count them as 0), and has values that are NaN; correct ...
+    column 'emp' has missing values (choose nulls = "zero" for the table to count them as 0), and has values that ...
     >>> DataError("nulls", column="Ada Lovelace")
     Traceback (most recent call last):
     TypeError: a DataError takes names and whole numbers only, got str as column
@@ -413,7 +413,8 @@ class CapError(SlowscaleError):
             used = f"{made} {releases} {have} been made, more than it allows"
         else:
             used = f"the cap allows {made} {releases}, and {made} {have} been made"
-        return f"{used}; with one more, {self._record} would {more}"
+        example = "" if self.protects is None and self.column == "count" else "for example "
+        return f"{used}; with one more, {example}{self._record} would {more}"
 
 
 def band_in_words(times: float) -> str:

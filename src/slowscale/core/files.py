@@ -33,7 +33,8 @@ def check_output_path(path: str | os.PathLike[str], ending: str, overwrite: bool
     except (OSError, ValueError) as error:
         raise ParameterError("path", f"cannot be used: {error}", code="unwritable") from None
     if not target.name.lower().endswith(ending):
-        raise ParameterError("path", allowed=f"a path that ends in {ending}", given=str(target))
+        remedy = "`publish` of a release writes Excel files" if target.suffix.lower() == ".xlsx" else None
+        raise ParameterError("path", allowed=f"a path that ends in {ending}", given=str(target), remedy=remedy)
     if not target.parent.is_dir():
         raise ParameterError(target.parent, "is not a folder", code="missing", remedy="make the folder first")
     if target.is_dir():

@@ -86,13 +86,25 @@ def _plain(letter: str) -> str:
     return letter.encode("ascii", "backslashreplace").decode()
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
     """Return a table as lines of text: the first column is aligned at its left, the others at their right.
+
+    Columns that do not fit within a `width` follow below, with the first column again.
 
     >>> aligned([["", "loss"], ["10", "0.5"]])
     ['      loss', '  10   0.5']
+    >>> aligned([["", "loss", "ε"], ["10", "0.5", "3"]], width=12)
+    ['      loss', '  10   0.5', '      ε', '  10  3']
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    taken = [sum(widths[: end + 1]) + 2 * (end + 1) for end in range(len(widths))]
+    if width is not None and taken[-1] > width:
+        end = max(2, sum(one <= width for one in taken))
+        if end < len(widths):
+            return [
+                *aligned([row[:end] for row in rows], width),
+                *aligned([[row[0], *row[end:]] for row in rows], width),
+            ]
     return ["  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
 
 

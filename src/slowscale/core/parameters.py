@@ -19,7 +19,9 @@ import numbers
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields
 from decimal import Decimal
-from typing import Any, Generic, Self, TypeVar
+from functools import wraps
+from inspect import signature
+from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +29,8 @@ import numpy.typing as npt
 from slowscale.core.errors import ParameterError, ParameterTypeError, Shown, similar
 
 T = TypeVar("T")
+Taken = ParamSpec("Taken")
+Given = TypeVar("Given")
 Array = npt.NDArray[np.float64]
 
 # Arrays are processed in pieces of this many numbers, which fit in the cache of the processor.
@@ -171,6 +175,36 @@ class lazy(Generic[T]):  # noqa: N801 - it is used like `property`
 
 
 TARGETS = ("std", "interval", "loss", "level")
+
+
+def called_as(example: str) -> Callable[[Callable[Taken, Given]], Callable[Taken, Given]]:
+    """Let a function name an example of a call, in place of Python's own error, where its arguments do not fit.
+
+    >>> @called_as("half(8)")
+    ... def half(number):
+    ...     return number / 2
+    >>> half(of=8)
+    Traceback (most recent call last):
+    slowscale.core.errors.ParameterTypeError: half cannot be called like this: missing a required argument: 'number'; \
+write half(8)
+    """
+
+    def decorated(function: Callable[Taken, Given]) -> Callable[Taken, Given]:
+        parameters = signature(function)
+
+        @wraps(function)
+        def called(*args: Taken.args, **kwargs: Taken.kwargs) -> Given:
+            try:
+                parameters.bind(*args, **kwargs)
+            except TypeError as error:
+                problem, remedy = f"cannot be called like this: {error}", f"write {example}"
+                name = function.__qualname__
+                raise ParameterTypeError(name, problem, code="arguments", remedy=remedy) from None
+            return function(*args, **kwargs)
+
+        return called
+
+    return decorated
 
 
 class Declared:

@@ -201,6 +201,7 @@ def listed_columns(columns: Sequence[str], wanted: str = "") -> str:
 
 
 EXAMPLES = '"string", "int64", "float64", "decimal(18, 2)", "boolean", "date" or "timestamp"'
+AS_TEXT = "name the file itself as the data, or read it with dtype=str in pandas"  # which keeps leading zeros
 # What other programs call these types.
 SIMILAR_TYPES = {
     **dict.fromkeys(("integer", "int", "bigint", "long", "whole", "whole number"), "int64"),
@@ -238,6 +239,8 @@ class Source:
         Whether the records were filtered already, so that a change of value may move a record in or out.
     stored
         The columns that are unchanged columns of a stored table; None if that follows from the table's expression.
+    written_out
+        The columns of whole numbers that were declared as text: their labels have no leading zeros.
     """
 
     table: ir.Table
@@ -248,6 +251,7 @@ class Source:
     view: bool = False
     filtered: bool = False
     stored: frozenset[str] | None = None
+    written_out: frozenset[str] = frozenset()
 
 
 def value_text(value: Any) -> str | None:
@@ -345,7 +349,15 @@ def converted(
         kind = "TABLE" if store else "VIEW"
         connection.con.execute(f"CREATE {kind} {place} AS SELECT {kept} FROM {relation}")
         unreadable = _unreadable(connection, relation, columns, types)
-        return Source(connection.table(place), unreadable, unusable)
+        texts = {name for name, dtype in types.items() if dtype.is_string() and have[name] in INTEGERS}
+        return Source(connection.table(place), unreadable, unusable, written_out=frozenset(texts))
+
+
+def mismatch_remedy(have: str, kind: str) -> str:
+    """Return what to do about a column and keys whose labels are of different kinds."""
+    if (have, kind) == ("whole numbers", "text"):
+        return f"codes such as 01 lose their zero when they are read as numbers: {AS_TEXT}"
+    return "give keys of the column's type, or declare the column's type (types=)"
 
 
 def _unreadable(

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from slowscale.core.arrays import first_rows, from_list, to_arrow
 from slowscale.core.errors import DataError, ParameterError, ParameterTypeError, Shown
 from slowscale.core.markup import html_table
-from slowscale.core.parameters import lazy
+from slowscale.core.parameters import called_as, lazy
 from slowscale.core.typing import DataLike, HasTable, Label, PathLike, TableLike
 from slowscale.data import rowwise
 from slowscale.data.connections import engine_errors
@@ -145,6 +145,7 @@ class Keys:
         return Keys._of(read.table)
 
     @staticmethod
+    @called_as('Keys.cross({"state": ["IA", "TX"]})')
     def cross(*factors: "Mapping[str, Iterable[Label]] | Keys") -> "Keys":
         """Return all combinations of the values of several columns or of several keys; the last one varies fastest."""
         parts = [

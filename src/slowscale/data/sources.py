@@ -232,7 +232,7 @@ def _common_types(files: Sequence[str], argument: str) -> dict[str, Stored]:
                 f"{files[0]} and {file}",
                 "must have the same columns, of the same types, but differ",
                 code="mismatch",
-                remedy="convert one of them",
+                remedy=f"name the files that belong together: {', '.join(files[:5])}{', …' * (len(files) > 5)}",
             )
     return first
 

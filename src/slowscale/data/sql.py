@@ -205,7 +205,10 @@ class _Translator:
         if name not in self.table.columns:
             if len(matches) != 1 or node.this.quoted:
                 raise RefusedError(
-                    "unknown-column", f"names {name!r}, which is not a column", listed_columns(self.table.columns, name)
+                    "unknown-column",
+                    f"names {name!r}, which is not a column",
+                    ("text is in single quotes, and " if node.this.quoted else "")
+                    + listed_columns(self.table.columns, name),
                 )
             name = matches[0]
         value = self.table[name]

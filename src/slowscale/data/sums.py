@@ -41,7 +41,7 @@ from slowscale.core.arrays import key_positions, to_arrow, to_numpy
 from slowscale.core.data_errors import Name
 from slowscale.core.errors import DataError, EngineError, ParameterError, ParameterTypeError, Shown
 from slowscale.data.connections import engine_errors
-from slowscale.data.conversion import listed_columns
+from slowscale.data.conversion import listed_columns, mismatch_remedy
 from slowscale.data.dialects import forced_cast, is_null
 from slowscale.data.engines import TEXT, Engine, engine_of, fetch, grouped
 from slowscale.data.keys import Keys, label_kind
@@ -530,7 +530,7 @@ def check_labels(table: ir.Table, keys: Keys) -> None:
                 f"by: column {name!r}",
                 f"holds {have}, but the keys hold {kind}",
                 code="mismatch",
-                remedy="give keys of the column's type, or declare the column's type (types=)",
+                remedy=mismatch_remedy(have, kind),
             )
 
 

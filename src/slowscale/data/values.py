@@ -292,9 +292,9 @@ def to_common_type(values: Sequence[ir.Value], compared: bool) -> list[ir.Value]
         values = [value.cast("timestamp") if kind_of(value) == "date" else value for value in values]
         kinds.discard("date")
     if len(kinds) > 1:
-        raise RefusedError(
-            "mixed-types", f"mixes values of type {' and '.join(sorted(kinds))}", "cast them to one type"
-        )
+        quotes = "write text in single quotes, as in '01003', or " if {"text", "number"} == kinds else ""
+        problem = f"mixes values of type {' and '.join(sorted(kinds))}"
+        raise RefusedError("mixed-types", problem, f"{quotes}cast them to one type")
     if not kinds <= VALUE_KINDS:
         raise RefusedError(
             "unsupported",

@@ -4,6 +4,7 @@ The request is tried on a table that has the columns of the data and no records.
 make the release fail.
 """
 
+import os
 import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from slowscale.core.errors import (
     CapWarning,
     ConfidentialWarning,
     DataError,
+    LedgerError,
     ParameterError,
     PlanError,
     SlowscaleError,
@@ -27,7 +29,15 @@ from slowscale.core.errors import (
     located,
 )
 from slowscale.core.typing import Label
-from slowscale.plan.outputs import check_not_data, check_outputs, existing_error, signing_key, sums_tables
+from slowscale.plan.outputs import (
+    check_not_data,
+    check_outputs,
+    existing_error,
+    files_of,
+    signing_key,
+    sums_tables,
+    table_files,
+)
 from slowscale.plan.parts import CsvPlan, DataPlan, HierarchyPlan, KeysPlan
 from slowscale.plan.reading import at_its_place
 from slowscale.plan.schema import Plan, RollupPlan, SumsPlan
@@ -102,6 +112,8 @@ class Checked:
         The outputs that exist already.
     refusal
         The error with which a release would be refused: a cap that would be exceeded, or an output that exists.
+    notes
+        What to look at before the release. They follow from the plan and the public keys, not from the records.
     """
 
     plan: Plan
@@ -114,6 +126,7 @@ class Checked:
     key: "SecretKey | None"
     existing: tuple[Path, ...]
     refusal: SlowscaleError | None
+    notes: tuple[str, ...] = ()
 
     @property
     def caps_checked(self) -> bool:
@@ -170,6 +183,7 @@ def check_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = 
         existing = check_outputs(plan, True, confidential)
         key = signing_key(plan)
         accountant = open_accountant(plan)
+        _check_replaced(plan, existing, accountant)
         with at_its_place(plan, "data"), _outlined(plan, accountant.account) as session:
             cells = read_cells(plan, session)
             # The request is carried out on the empty table, with a copy of the account.
@@ -192,7 +206,57 @@ def check_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = 
         key,
         tuple(existing),
         refusal or obstacle,
+        tuple(_notes(plan, cells)),
     )
+
+
+def _check_replaced(plan: Plan, existing: Iterable[Path], accountant: Accountant) -> None:
+    """Raise if an existing output is a release of this data set whose charge is not in the ledger of the plan.
+
+    The ledger was lost then, or another one took its place, and the losses of earlier releases would not be counted.
+    """
+    from slowscale.release.release import read_file_facts
+
+    tables = {path for paths in table_files(plan).values() for path in paths}
+    if not isinstance(accountant, DeferredLedger):
+        return
+    for path in (one for one in existing if one in tables):
+        try:
+            facts = read_file_facts(path)
+        except SlowscaleError:
+            continue  # no release: --overwrite may replace it
+        if facts.ledger is None or facts.dataset != plan.data.name:
+            continue
+        if accountant.ledger is None or accountant.ledger.verify(facts.ledger):
+            raise LedgerError(
+                path,
+                f"was charged to a ledger (entry {facts.ledger.entry}) that is not the one of this plan, or was "
+                "changed, so its losses would not be counted",
+                code="not-charged",
+                path=("ledger", "path"),
+                remedy="put that ledger back, or choose another folder for the outputs",
+            )
+
+
+def _notes(plan: Plan, cells: Cells) -> Iterator[str]:
+    """Yield what to look at before a release: a ledger that will be new, and keys whose zeros a program may drop."""
+    from slowscale.data.foreign import EXCEL
+    from slowscale.data.textfiles import is_text_file
+    from slowscale.release.request import zero_led
+
+    if plan.ledger is not None and not os.path.lexists(plan.ledger.path):
+        yield (
+            f"The ledger {plan.ledger.path} does not exist: the release creates it. If this data set has a ledger "
+            "already, put it there first."
+        )
+    files = () if plan.data.database is not None else files_of(plan.data.paths)
+    if any(is_text_file(file) or file.lower().endswith(EXCEL) for file in files):
+        columns = [one for name, keys in cells.keys.items() if name not in cells.unread for one in zero_led(keys)]
+        for name in dict.fromkeys(columns):
+            yield (
+                f"Some keys of {name} start with 0, and spreadsheet programs drop such zeros: check that the data kept "
+                "them (`slowscale inspect`)."
+            )
 
 
 def check_has_tables(plan: Plan) -> None:
@@ -381,7 +445,16 @@ def read_public_cells(
                 code="not-public",
                 remedy=f"use a public list of labels without that column{DECLARE_PUBLIC}",
             )
-    return Keys.from_file(file, by, types, settings)
+    try:
+        return Keys.from_file(file, by, types, settings)
+    except ParameterError as error:
+        others = [name for name in columns if by and name not in by]
+        if error.code == "duplicate" and others:
+            error.remedy = (
+                f"group by {', '.join(columns)}, all columns of {file}, or name a file with one row per "
+                f"{', '.join(by or ())}"
+            )
+        raise
 
 
 def read_hierarchy(part: HierarchyPlan, kinds: Mapping[str, str]) -> "Hierarchy":

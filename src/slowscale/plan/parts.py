@@ -5,6 +5,7 @@ The fields of a mechanism are derived from the registry, so a plan can name ever
 or tables of pairs of numbers.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
@@ -429,10 +430,27 @@ def _plain(number: float) -> float:
     return int(number) if number.is_integer() else number
 
 
+def noise_named(name: str) -> str | None:
+    """Return the noise in a name of a transformation with noise, which is in two fields of a plan.
+
+    >>> noise_named("Log-Laplace")
+    'laplace'
+    """
+    words = _words(name)
+    transformed = any(word in MECHANISMS and word not in NOISE_MECHANISMS for word in words)
+    return next((word for word in words if word in NOISES), None) if transformed else None
+
+
+def _words(name: str) -> list[str]:
+    return re.findall("[a-z]+", name.casefold())
+
+
 def mechanism_like(name: str) -> str | None:
     """Return the mechanism that a wrong name probably means, if one is similar."""
     # "polylog" is a part of "exponential-polylog", although "log" is closer by its letters.
     whole = next((one for one in MECHANISMS if name and name in one.split("-")[1:]), None)
+    if noise_named(name):
+        return next(part for part in _words(name) if part in MECHANISMS and part not in NOISE_MECHANISMS)
     return SIMILAR_MECHANISMS.get(name.casefold()) or whole or similar(name, MECHANISMS)
 
 

@@ -30,7 +30,7 @@ from slowscale.core.errors import (
 )
 from slowscale.mechanisms.base import ESTIMATORS
 from slowscale.mechanisms.transformation import NOISES
-from slowscale.plan.parts import BY_NAME, MECHANISMS, WITH_PARAMETERS, given_words, mechanism_like
+from slowscale.plan.parts import BY_NAME, MECHANISMS, WITH_PARAMETERS, given_words, mechanism_like, noise_named
 from slowscale.plan.schema import Plan, QuantilesPlan, RollupPlan, SumsPlan, place_in_plan
 
 # An address, which may hold a password; but not the example that errors give.
@@ -62,8 +62,8 @@ CHOICES = {
 UNION_TYPES = ("str", "int", "bool", "date", "list[str]")  # pydantic appends one to a field that has several types
 DATA_FILES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx", ".xlsm", ".dta", ".sav", ".sas7bdat", ".gz", ".zst")
 TOML_RULES = (
-    "texts are in quotes, true and false in lower case, paths have / in place of \\, and each field and table stands "
-    "once"
+    "texts are in quotes, true and false in lower case, numbers have a decimal point and no other separator "
+    "(13000000.5), paths have / in place of \\, and each field and table stands once"
 )
 # What to write in place of a field that no table of a plan has.
 OTHER_FIELDS = {
@@ -86,6 +86,8 @@ OTHER_FORMS: dict[tuple[str, type], str] = {
     ("string_type", datetime): "write it in quotes",
     ("string_type", time): "write it in quotes",
 }
+# What a table holds, as an error about another value shows it.
+TABLE_EXAMPLES = {"keys": 'file = "cells.csv", by = ["county"]', "cross": 'county = ["01003"]'}
 TABLE_KINDS = {"sums": SumsPlan, "quantiles": QuantilesPlan, "rollup": RollupPlan}  # by the tag that pydantic inserts
 
 
@@ -252,7 +254,7 @@ def _as_error(mistake: Any, context: Mapping[str, Any], field: Sequence[Any]) ->
         return ParameterError("", f"is missing: add {what}", code="missing")
     if kind in ("model_type", "dict_type"):
         is_noise = name == "count" or (len(field) > 1 and field[-2] in ("caps", "sums"))
-        inside = 'mechanism = "gaussian", std = 20' if is_noise else "…"
+        inside = 'mechanism = "gaussian", std = 20' if is_noise else TABLE_EXAMPLES.get(str(name), "…")
         return ParameterError("", allowed=f"a table such as {name} = {{ {inside} }}", given=Shown(given_words(given)))
     if given == "" and kind == "string_too_short":
         return ParameterError("", "still to be chosen", code="missing")
@@ -263,6 +265,8 @@ def _as_error(mistake: Any, context: Mapping[str, Any], field: Sequence[Any]) ->
     shown = given if choices and isinstance(given, str) else Shown(given_words(given))
     like = mechanism_like(str(given)) if name == "mechanism" else similar(str(given), choices)
     remedy = f"did you mean {like!r}?" if like and kind == "literal_error" else OTHER_FORMS.get((kind, type(given)))
+    if name == "mechanism" and (noise := noise_named(str(given))):
+        remedy = f'did you mean mechanism = "{like}", noise = "{noise}"?'
     if "formats" in field and given in ("xlsx", "excel"):
         remedy = f"did you mean {OTHER_FIELDS['excel']}?"
     problem = "" if allowed else mistake["msg"]
@@ -290,6 +294,7 @@ def _place_of_field(name: str) -> str | None:
     if name in Plan.model_fields:
         return f"the table [{name}], on a line by itself"
     models = {table: _model_in(field.annotation) for table, field in Plan.model_fields.items()}
+    models["tables.NAME"] = SumsPlan
     found = [table for table, model in models.items() if table != "tables" and model and name in model.model_fields]
     return f"{name} in [{found[0]}]" if found else None
 

@@ -544,7 +544,7 @@ def proposed_ledger(place: str) -> str:
     >>> proposed_ledger("establishments-2024.parquet")
     'establishments.ledger'
     """
-    return f"{''.join(letter if letter.isalnum() else '-' for letter in proposed_name(place))}.ledger"
+    return f"{''.join(letter if letter.isalnum() or letter == '_' else '-' for letter in proposed_name(place))}.ledger"
 
 
 def _ledger_line(place: str) -> str:

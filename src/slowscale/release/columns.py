@@ -18,7 +18,7 @@ from slowscale.accounting.charge import read_mechanism
 from slowscale.accounting.largest import Value, value_of
 from slowscale.accounting.record import ANY, folded
 from slowscale.accounting.sizes import COUNT, NUMBERS_OF_RECORDS, RecordSize, check_count, default_sizes, default_span
-from slowscale.core.errors import ParameterError
+from slowscale.core.errors import ParameterError, ParameterTypeError
 from slowscale.core.numbers import format_number
 from slowscale.core.parameters import as_number
 from slowscale.core.typing import ArrayLike, Scalar
@@ -314,6 +314,9 @@ def explain_record(
 ) -> Explanation:
     """Return what a record with these values loses through all columns, and what that means; `name` is for errors."""
     sized = [column for column in columns if not column.single]
+    if not isinstance(record, Mapping):
+        example = f'{{"{sized[0].name if sized else COUNT}": 12}}'
+        raise ParameterTypeError(name, allowed=f"a mapping such as {example}", given=record)
     check_count(record, name)
     for column in sized:
         value = record.get(column.name)

@@ -473,7 +473,9 @@ def _sums(given: Any, argument: str) -> ReleasedSums:
     """Return a table of sums, or that of a release with one table."""
     found = getattr(given, "_only_sums", given)
     if not isinstance(found, ReleasedSums):
-        raise ParameterTypeError(argument, allowed="a release with one table, or one of its tables", given=type(given))
+        remedy = "read the file with ss.read_release" if isinstance(given, str | os.PathLike) else None
+        allowed = "a release with one table, or one of its tables"
+        raise ParameterTypeError(argument, allowed=allowed, given=type(given), remedy=remedy)
     return found
 
 
@@ -573,7 +575,9 @@ def _other_records(later: ReleasedSums, earlier: ReleasedSums) -> list[str]:
 
 
 def _other_order(later: str | None, earlier: str | None) -> list[str]:
-    """Return a note if the periods of two releases, which start with a year, suggest that they were swapped."""
+    """Return a note if the periods of two releases, which start with a year, are one, or suggest a swap."""
+    if later and later == earlier:
+        return [f"both tables are of the period {later}, so the results may show the noise only"]
     if later and earlier and all(re.match(r"\d{4}", period) for period in (later, earlier)) and later < earlier:
         return [f"the period of the later table, {later}, is before that of the earlier one, {earlier}: swap them?"]
     return []
@@ -610,6 +614,13 @@ def share(
         for name in names:
             check_addable(table, name)
             x = Numbers(table, name, everything)
+            if x.mechanism is None and table.facts.rollup:
+                raise ParameterError(
+                    f"table {table.name!r}",
+                    "is a roll-up of transformed sums, which is not added up again",
+                    code="unsupported",
+                    remedy="name the table with the totals (`of`): a roll-up of the same cells by fewer keys",
+                )
             if x.mechanism is None:
                 total = roll_up(table, list(margin.labels), hierarchy)
                 results[name] = _boxed_share(x, Numbers(total, name, margin.groups), level, inside=True)
@@ -620,6 +631,7 @@ def share(
             cells = group_sums(x.counts, margin.groups, margin.counts.size)[margin.groups]
             total_sizes = np.bincount(margin.groups, sizes)[margin.groups]
             results[name] = _exact_share(x, units, totals, cells - x.counts, total_sizes, level)
+        results = {name: _alone(found, margin.counts[margin.groups] == 1) for name, found in results.items()}
         return _derived(table, table.table, table.facts.by, "share", level, results, (), table)
     total = _sums(of, "of")
     if total is table or (_drawn(total) == _drawn(table) and total.facts.by == table.facts.by):
@@ -646,9 +658,18 @@ def share(
             results[name] = _fractions(found.value, found.low, found.high), BY_TEST
         else:
             results[name] = _boxed_share(x, y, level, contained)
+        if contained:
+            results[name] = _alone(results[name], x.counts == y.counts)
     notes = [f"rows left out: {left:,} without a total"] if (left := len(table) - rows.size) else []
     notes += [*_other_records(table, total), *_other_columns(table, total, results)]
     return _derived(table, table.table.take(to_arrow(rows)), table.facts.by, "share", level, results, notes, total)
+
+
+def _alone(found: tuple[list[Any], str], alone: Any) -> tuple[list[Any], str]:
+    """Return shares in which those of cells that are alone in their total are exactly 1, whatever the noise is."""
+    (value, *ends), how = found
+    known = pc.and_(pa.array(alone), pc.is_valid(value))
+    return [value, *(pc.if_else(known, 1.0, end) for end in ends)], how
 
 
 def _check_contained(table: ReleasedSums, total: ReleasedSums) -> None:

@@ -528,7 +528,7 @@ def read_csv(source: Path) -> tuple[pa.Table, dict[str, Any]]:
             source,
             f"does not belong to its facts: {source.name}.json was written with another content of the file",
             code="mismatch",
-            remedy="use both files as they were released",
+            remedy="use both files as they were released (a spreadsheet program may have saved it again)",
         )
     facts.pop("descriptions", None)
     types = {name: COLUMN_TYPES[dtype] for name, dtype in facts.pop("types").items()}

@@ -153,10 +153,11 @@ class Inspection:
     def matches(self) -> str:
         """Return whether records match the keys, and what a release would refuse, as text. CONFIDENTIAL."""
         lines = [FOR_THE_CURATOR, *self._records_in_words(), *self._keys_in_words()]
-        if self.records == self.outside + self.unlabelled:
-            lines.insert(1, "No record has any of the keys: the release would publish noise on zeros.")
         lines += [f"the release would be refused: {refusal}" for refusal in self.refusals]
-        return "\n".join([*lines, OUTSIDE_THE_GUARANTEE])
+        lines.append(OUTSIDE_THE_GUARANTEE)
+        if self.records == self.outside + self.unlabelled:  # at the end, where a question may follow
+            lines.append("No record has any of the keys: the release would publish noise on zeros.")
+        return "\n".join(lines)
 
     def _records_in_words(self) -> list[str]:
         lines = [f"{self.records:,} records"]

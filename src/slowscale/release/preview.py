@@ -216,8 +216,11 @@ class Preview:
         lines = [f"Loss per {who} ({notion}): {self.policy}", *self.table_lines(sizes), *self.warnings]
         return "\n".join([*lines, "Within all caps." if self.refusal is None else f"Refused: {self.refusal}"])
 
-    def table_lines(self, sizes: SizesLike = ()) -> list[str]:
-        """Return the losses by each table, its errors, and the cost of alternatives, as lines of text."""
+    def table_lines(self, sizes: SizesLike = (), width: int | None = None) -> list[str]:
+        """Return the losses by each table, its errors, and the cost of alternatives, as lines of text.
+
+        The lines of the table of losses are within the `width`, if one is given.
+        """
         losses = self.losses(sizes)
         names = list(losses[""])
         drawn = [table for table in self.tables if table.drawn]
@@ -232,7 +235,7 @@ class Preview:
         else:
             within = {one.name: loss for one in self._shown(sizes) if (loss := one.loss(self.band_policy)) is not None}
             cells.append([near, *(at_most(within[size]) if size in within else "" for size in names)])
-        lines = [f"The loss (PRzCDP) by the size of the {self._noun}:", *aligned([["", *names], *cells])]
+        lines = [f"The loss (PRzCDP) by the size of the {self._noun}:", *aligned([["", *names], *cells], width)]
         lines += assumed_count(self.protects, self.policy.columns, self._shown(sizes))
         for table in self.tables:
             lines += table.describe()

@@ -164,6 +164,10 @@ class Release:
         return found
 
     def __repr__(self) -> str:
+        return self._describe([str(RecordPolicy((term,))) for term in self.policy.terms])
+
+    def _describe(self, losses: Sequence[str]) -> str:
+        """Return the tables and their noise as text, with lines on what a record may lose."""
         warning = "" if self.facts.private else NOT_PRIVATE
         if len(self.tables) == 1:
             first, *lines = repr(self._only).removeprefix(warning).splitlines()
@@ -177,7 +181,10 @@ class Release:
         entity = self.facts.protect
         who = "A record may lose" if entity is None else f"One {entity}, in one cell of each drawn table, may lose"
         lines.append(f"  {who} ({notion}), added up:")
-        return "\n".join([*lines, *(f"    {RecordPolicy((term,))}" for term in self.policy.terms)])
+        lines += [f"    {loss}" for loss in losses]
+        if self.facts.ledger is None:
+            lines.append("  Charged to no ledger: losses of repeated releases are not added up.")
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         if len(self.tables) == 1:
@@ -568,6 +575,11 @@ def _read_table(source: Path) -> ReleasedTable:
         missing = str(error.filename or source) if source.exists() else str(source)
         beside = "" if missing == str(source) else f", which holds the facts of {source} and must be beside it"
         remedy = "give a file or a folder that a release was written to, or a plan"
+        if beside:
+            folder = source.parent
+            near = [*folder.glob("*.parquet"), *(one.with_suffix("") for one in folder.glob("*.csv.json"))]
+            there = f"; in its folder there is {', '.join(sorted(one.name for one in near)[:5])}" if near else ""
+            remedy = f"CSV files for reading are rounded and have none: give a .parquet or .csv file with facts{there}"
         raise ParameterError("path:", f"there is no file {missing}{beside}", code="missing", remedy=remedy) from None
     except Exception as error:
         raise EngineError(

@@ -19,6 +19,9 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NoReturn, TypedDict, cast
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from slowscale.accounting.record import COUNT, folded
 from slowscale.core.errors import ParameterError, ParameterTypeError, Shown, located, similar
 from slowscale.core.files import PLAIN_NAME
@@ -213,6 +216,19 @@ class Sums(Table):
                             code="duplicate",
                             remedy="derive a column with another name",
                         )
+
+
+def zero_led(keys: Keys | None) -> list[str]:
+    """Return the key columns in which some label is a number that starts with a zero, such as "01".
+
+    Of large keys, the first million is looked at.
+
+    >>> zero_led(Keys.cross({"county": ["01003"], "naics3": ["311"]}))
+    ['county']
+    """
+    first = () if keys is None else [factor.slice(0, 10**6) for factor in keys.factors]
+    texts = {name: some[name] for some in first for name in some.column_names if pa.types.is_string(some[name].type)}
+    return [name for name, labels in texts.items() if pc.any(pc.match_substring_regex(labels, "^0[0-9]+$")).as_py()]
 
 
 class TableOptions(TypedDict, total=False):

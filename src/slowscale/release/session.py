@@ -27,7 +27,7 @@ from slowscale.core.errors import (
 )
 from slowscale.core.parameters import check_flag
 from slowscale.core.typing import DataLike, Scalar
-from slowscale.data.conversion import listed_columns
+from slowscale.data.conversion import AS_TEXT, listed_columns
 from slowscale.data.engines import engine_of
 from slowscale.data.keys import Keys
 from slowscale.data.rowwise import EngineTable, Records
@@ -52,6 +52,7 @@ from slowscale.release.request import (
     TableOptions,
     as_request,
     checked_options,
+    zero_led,
 )
 from slowscale.release.stored import Target, locked_folder
 from slowscale.sampling import SECRET, BitSource, are_secret
@@ -123,6 +124,7 @@ class Session:
       cattle: Root(k=4, sigma=0.5, a=0, noise=gaussian, estimator=mean), unit 1
       A record may lose (PRzCDP), added up:
         cattle^(1/2) / (2·0.5²)
+      Charged to no ledger: losses of repeated releases are not added up.
     >>> round(release.policy({"cattle": 31_000}), 1)
     352.1
     """
@@ -535,14 +537,30 @@ class Session:
 
     def _bind(self, request: Any) -> BoundRequest:
         """Return a request bound to the records; all of its tables have been drawn from zeros."""
+        asked = as_request(request)
+        self._check_zeros(asked)
         return bind(
-            as_request(request),
+            asked,
             self._records,
             self._accountant,
             accounting=self.accounting,
             dataset=self.dataset,
             private=are_secret(self._bits),
         )
+
+    def _check_zeros(self, request: Request) -> None:
+        """Raise if public labels start with a zero, and the column was declared as text but holds whole numbers."""
+        for name, table in request.drawn.items():
+            lost = [one for one in zero_led(getattr(table, "keys", None)) if one in self._records.source.written_out]
+            if lost:
+                raise ParameterError(
+                    f"types[{lost[0]!r}]",
+                    "is string, but the column holds whole numbers, which have lost the zeros that some keys start "
+                    "with: 01003 is 1003",
+                    code="leading-zeros",
+                    path=("tables", name, "keys"),
+                    remedy=AS_TEXT,
+                )
 
     def _explained(self, bound: BoundRequest) -> AbstractContextManager[None]:
         """Add a suggestion that would still fit to a refusal by a cap."""

@@ -98,9 +98,9 @@ def test_a_used_up_cap(tmp_path):
     error = refusal(session, {"x": TEN})
     assert str(error) == (
         "the cap on 'x' would be exceeded, for records of every size: the cap allows 2 such releases, and 2 have been "
-        "made; with one more, a record of size 10 would lose a total of 1.5, and the cap is 1. No Gaussian fits under "
-        "what is left of the cap for every record size, unless it uses less than 0.01 % of the cap. To continue, raise "
-        "the cap on 'x', with a reason, by `slowscale ledger set-cap` or Ledger.set_cap"
+        "made; with one more, for example a record of size 10 would lose a total of 1.5, and the cap is 1. No Gaussian "
+        "fits under what is left of the cap for every record size, unless it uses less than 0.01 % of the cap. To "
+        "continue, raise the cap on 'x', with a reason, by `slowscale ledger set-cap` or Ledger.set_cap"
     )
     assert (error.column, error.influence, error.spent, error.cap, error.before) == ("x", 10, 1.5, 1, 1)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)

@@ -231,8 +231,8 @@ def test_missing_values_are_refused_or_count_as_zero(name, engine, negatives):
     with pytest.raises(ss.DataError) as caught:
         by_record(engine, *MISSING[name], negatives=negatives)
     assert str(caught.value) == (
-        "column 'x' has missing values (choose nulls = \"zero\" to count them as 0); correct these records, or leave "
-        "them out with a filter (where)"
+        "column 'x' has missing values (choose nulls = \"zero\" for the table to count them as 0); correct "
+        "these records, or leave them out with a filter (where)"
     )
 
 

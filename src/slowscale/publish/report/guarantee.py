@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from slowscale.accounting import Explanation, RecordPolicy, Spent
-from slowscale.accounting.explanation import BOUND, NO_SECRET, NOT_STATED, at_most, titles
+from slowscale.accounting.explanation import BOUND, NO_SECRET, NOT_STATED, NOT_WITHIN, at_most, titles
 from slowscale.accounting.sizes import COUNT, RecordSize, counted, sizes_in
 from slowscale.core.numbers import format_number
 from slowscale.policy import Policy
@@ -195,6 +195,7 @@ def explained(scope: Scope) -> list[Explanation | None]:
 def answers(scope: Scope) -> dict[str, object]:
     """Return what can be learned about each example: its presence, its value in a band, and how closely."""
     found = [(size, one) for size, one in zip(scope.sizes, explained(scope), strict=True) if one is not None]
+    told = [one for size, one in found if size.named and one.loss >= NO_SECRET]
     return {
         "answers": [_answer(size, one, scope) for size, one in found],
         "hidden": [size.name for size, one in found if size.named and one.guessed <= NEAR_EVEN],
@@ -204,8 +205,14 @@ def answers(scope: Scope) -> dict[str, object]:
             if size.named and one.guessed > NEAR_EVEN and one.loss < NO_SECRET
         ],
         "told": [size.name for size, one in found if size.named and one.loss >= NO_SECRET],
+        "known": [one.texts["within"] for one in told] if all(map(_is_known, told)) else [],
         "not_stated": any(one.value is None for _, one in found),
     }
+
+
+def _is_known(found: Explanation) -> bool:
+    """Whether it can be said how closely a value is known."""
+    return found.texts["within"] not in (NOT_STATED, NOT_WITHIN)
 
 
 def _answer(size: RecordSize, found: Explanation, scope: Scope) -> Row:
