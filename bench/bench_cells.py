@@ -10,9 +10,12 @@ Sizes can be given, such as `bench_cells.py 1e6 1e8`. The time for 10⁹ cells i
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 
 SIZES = (10**6, 10**7, 3 * 10**7)
@@ -40,35 +43,51 @@ print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 
 """
 
 
-def measured(kind: str, side: int, path: Path, out: Path) -> tuple[float, float]:
-    """Return the seconds and the peak memory, in MB, of a process."""
+def measured(kind: str, side: int, path: Path, out: Path) -> tuple[float, float, float]:
+    """Return the seconds, the peak memory and the peak of temporary files, in MB, of a process."""
     command = [sys.executable, "-c", CHILD, kind, str(side), str(path), str(out)]
-    seconds, memory = json.loads(
-        subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
-    )
-    return seconds, memory
+    disk = 0
+    with tempfile.TemporaryDirectory() as place:
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": place})
+        while child.poll() is None:
+            disk = max(disk, size_of(Path(place)))
+            time.sleep(0.1)
+        printed, _ = child.communicate()
+    seconds, memory = json.loads(printed.splitlines()[-1])
+    return seconds, memory, disk / 2**20
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of all files in a folder."""
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total
 
 
 def main(folder: Path, sizes: list[int]) -> None:
     import duckdb
 
     per_cell: dict[int, float] = {}
-    print("cells: seconds, ns per cell, peak MB; plain GROUP BY to Parquet: seconds, and how many times as long")
+    print("cells: seconds, ns per cell, peak MB, MB of temporary files, MB written; plain GROUP BY to Parquet: seconds")
     for size in sizes:
         side, path = round(size**0.5), folder / f"{size}.parquet"
         cells = side * side
         duckdb.connect().execute(RECORDS.format(side=side, cells=cells, path=path))
-        plain, _ = measured("plain", side, path, folder / f"plain{size}")
-        seconds, memory = measured("release", side, path, folder / f"out{size}")
+        plain, *_ = measured("plain", side, path, folder / f"plain{size}")
+        seconds, memory, disk = measured("release", side, path, folder / f"out{size}")
         per_cell[cells] = seconds / cells
         verdict = "ok" if memory <= 1500 else "OVER 1500 MB"
         if 0.9e7 < cells < 1.1e7:
             verdict += ", ok" if seconds <= 5 * plain else ", OVER 5 times"
         print(
-            f"  {cells:>11,}: {seconds:7.1f} s {seconds / cells * 1e9:7.0f} ns {memory:6.0f} MB; {plain:6.1f} s, "
-            f"{seconds / plain:4.1f} x  {verdict}",
+            f"  {cells:>11,}: {seconds:7.1f} s {seconds / cells * 1e9:7.0f} ns {memory:6.0f} MB {disk:6.0f} MB "
+            f"{size_of(folder / f'out{size}') / 2**20:6.0f} MB; {plain:6.1f} s, {seconds / plain:4.1f} x  {verdict}",
             flush=True,
         )
+        for used in (path, folder / f"plain{size}.parquet", folder / f"out{size}" / "table.parquet"):
+            used.unlink()
     large = [found for cells, found in per_cell.items() if cells > 0.9e7]
     if len(large) > 1:
         spread = max(large) / min(large) - 1

@@ -3,8 +3,8 @@
 A release draws one key of 256 bits when it is charged. The cells of a table are split, in the order of their public
 keys, into buckets of 4,096. The noise of a column in a bucket is drawn under HMAC-SHA-256 of the release key and of
 everything that decides the bucket: its columns and mechanisms, its place, and its labels and exact sums. So a draw that
-is repeated, on any machine or engine and in any order, gives the same numbers; and where any sum of a bucket differs,
-its noise is fresh.
+is repeated, in any order and on any machine or engine with the same types of columns, gives the same numbers; and where
+any sum of a bucket differs, its noise is fresh.
 
 Under one key only one version of a bucket may ever be seen: whether two are equal would reveal whether a sum changed.
 The key, the keys of buckets and the digests of sums are as CONFIDENTIAL as the records. They stay in memory, and
