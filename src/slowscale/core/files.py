@@ -51,13 +51,18 @@ def comparable_name(name: str) -> str:
 
 def ensure_dir(folder: str | os.PathLike[str]) -> Path:
     """Return a folder, which is made if its parent exists."""
+    place = check_dir(folder)
+    place.mkdir(exist_ok=True)
+    return place
+
+
+def check_dir(folder: str | os.PathLike[str]) -> Path:
+    """Return a folder that exists or can be made, or raise."""
     if not isinstance(folder, str | os.PathLike):
         raise ParameterTypeError("folder", allowed="text or os.PathLike", given=type(folder))
     place = Path(folder)
-    if not place.is_dir():
-        if place.exists() or not place.parent.is_dir():
-            raise ParameterError("folder", allowed="a folder, or a new one in an existing folder", given=str(place))
-        place.mkdir()
+    if not place.is_dir() and (place.exists() or not place.parent.is_dir()):
+        raise ParameterError("folder", allowed="a folder, or a new one in an existing folder", given=str(place))
     return place
 
 

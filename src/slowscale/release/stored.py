@@ -19,7 +19,7 @@ import pyarrow.parquet
 
 from slowscale.core.arrays import to_arrow
 from slowscale.core.errors import IncompleteError, ParameterError, SlowscaleError
-from slowscale.core.files import Writers, check_output_path, ensure_dir, write_files
+from slowscale.core.files import Writers, check_dir, check_output_path, write_files
 from slowscale.core.locks import locked
 from slowscale.core.markup import progress_bar
 from slowscale.core.parameters import check_flag
@@ -90,9 +90,10 @@ class Target:
     def of(folder: Any, csv: bool, overwrite: bool, tables: Iterable[str]) -> "Target":
         """Return a target that the tables can be written to, or raise an error that says why they cannot."""
         check_flag("csv", csv)
-        target = Target(ensure_dir(folder), csv, overwrite)
-        for path in (path for name in tables for path in target.files(name)):
-            check_output_path(path, path.suffix, overwrite)
+        target = Target(check_dir(folder), csv, overwrite)
+        for name in tables if target.folder.is_dir() else ():
+            for path in target.files(name):
+                check_output_path(path, path.suffix, overwrite)
         return target
 
     def files(self, table: str) -> list[Path]:
