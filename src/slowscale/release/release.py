@@ -177,7 +177,8 @@ class Release:
         entity = self.facts.protect
         who = "A record may lose" if entity is None else f"One {entity}, in one cell of each drawn table, may lose"
         lines.append(f"  {who} ({notion}), added up:")
-        return "\n".join([*lines, *(f"    {RecordPolicy((term,))}" for term in self.policy.terms)])
+        lines += [f"    {RecordPolicy((term,))}" for term in self.policy.terms]
+        return "\n".join([*lines, *([f"  {self.facts.supplied_words}."] if self.facts.supplied else [])])
 
     def _repr_html_(self) -> str:
         if len(self.tables) == 1:
