@@ -19,6 +19,7 @@ import ibis
 import ibis.expr.datatypes as dt
 import ibis.expr.operations as ops
 import ibis.expr.types as ir
+from ibis.config import Config
 
 from slowscale.core.data_errors import Name
 from slowscale.core.errors import DataError, ParameterError
@@ -48,6 +49,12 @@ class _Unconnected:
     def __init__(self, dialect: str) -> None:
         self.name = dialect
         self._session = SimpleNamespace(conf=SETTINGS)
+
+
+class _SparkOptions(Config):
+    """The option that the compiler for Spark reads; Ibis itself sets it only if PySpark is loaded."""
+
+    treat_nan_as_null: bool = False
 
 
 def unconnected(table: ir.Table, dialect: Any) -> ir.Table:
@@ -118,6 +125,8 @@ class SuppliedQuery:
         ]
         if may_be_null:
             found = found.filter([found[name].notnull() for name in may_be_null])
+        if ibis.options.pyspark is None:
+            ibis.options.pyspark = _SparkOptions()
         return str(ibis.to_sql(found, dialect=self.dialect))
 
     def _is_unsigned(self, column: str) -> bool:

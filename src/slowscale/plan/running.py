@@ -80,10 +80,11 @@ def plan_sql(plan: Plan, dialect: str | None = None) -> "SumsSql":
     """
     check_has_tables(plan)
     account = open_accountant(plan, ready=False).account
-    with at_its_place(plan, "data"), open_columns(plan, account) as session:
-        request = read_known_cells(plan, session).request(plan)
-        with at_its_place(plan):
-            return session.sums_sql(request, dialect)
+    with at_its_place(plan), ExitStack() as stack:
+        with at_its_place(plan, "data"):
+            session = stack.enter_context(open_columns(plan, account))
+            request = read_known_cells(plan, session).request(plan)
+        return session.sums_sql(request, dialect)
 
 
 def run_checked(checked: Checked, sums: "SuppliedSums | None" = None) -> "tuple[Release, list[Path]]":
@@ -105,7 +106,8 @@ def run_checked(checked: Checked, sums: "SuppliedSums | None" = None) -> "tuple[
                 if os.path.lexists(path):
                     raise existing_error(path)
         # The ledger is open before the data, so that data which cannot be read is recorded there as an attempt.
-        with at_its_place(plan, "data"), ExitStack() as stack:
+        # An error about supplied sums names their file; every other error without a place is about the data.
+        with at_its_place(plan, *([] if sums else ["data"])), ExitStack() as stack:
             if sums is None:
                 session, cells = open_session(plan, checked.accountant), checked.cells
             else:
