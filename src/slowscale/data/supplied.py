@@ -31,16 +31,16 @@ from slowscale.data.keys import Keys
 from slowscale.data.sources import files_of_one_kind, parquet_relation
 from slowscale.data.sums import GRAIN_BITS, MOST_FLOAT_BITS, Column, SumsQuery, uncountable
 
-DIALECTS = tuple(ENGINES)
-RECORDS = "records"  # what the SQL calls a table whose name is not known
-SETTINGS = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
+SQL_DIALECTS = tuple(ENGINES)
+PLACEHOLDER = "records"  # what the SQL calls a table whose name is not known
+SPARK_SETTINGS = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
 # What the person who runs the SQL has to know about an engine.
 NEEDS = {
     "duckdb": "If the records are in Parquet files, run this first, because their statistics ignore NaN:\n"
     "  SET disabled_optimizers = 'statistics_propagation,filter_pushdown'",
-    "pyspark": "Set " + " and ".join(f"{name}={value}" for name, value in SETTINGS.items()) + " first.",
+    "pyspark": "Set " + " and ".join(f"{name}={value}" for name, value in SPARK_SETTINGS.items()) + " first.",
 }
-ROUNDING = 1.000001  # bounds on sums are compared as floats
+LEEWAY = 1.000001  # bounds on sums are compared as floats
 
 
 class _Unconnected:
@@ -48,10 +48,10 @@ class _Unconnected:
 
     def __init__(self, dialect: str) -> None:
         self.name = dialect
-        self._session = SimpleNamespace(conf=SETTINGS)
+        self._session = SimpleNamespace(conf=SPARK_SETTINGS)
 
 
-class _SparkOptions(Config):
+class _SparkOptions(Config):  # type: ignore[misc]  # Ibis has no types
     """The option that the compiler for Spark reads; Ibis itself sets it only if PySpark is loaded."""
 
     treat_nan_as_null: bool = False
@@ -59,9 +59,9 @@ class _SparkOptions(Config):
 
 def unconnected(table: ir.Table, dialect: Any) -> ir.Table:
     """Return a table with the columns of another one, that SQL in a dialect can be written for."""
-    if dialect not in DIALECTS:
-        raise ParameterError("dialect", allowed=DIALECTS, given=dialect)
-    name, namespace = RECORDS, ops.Namespace()
+    if dialect not in SQL_DIALECTS:
+        raise ParameterError("dialect", allowed=SQL_DIALECTS, given=dialect)
+    name, namespace = PLACEHOLDER, ops.Namespace()
     stored = table.op()
     while isinstance(stored, ops.DropColumns):
         stored = stored.parent
@@ -180,7 +180,7 @@ class SuppliedQuery:
             f"The exact sums of the table {name!r}, in the SQL of {engine_of(table).title}.",
             "CONFIDENTIAL: the result has no noise. Protect it like the records, and delete it after the release.",
             f"It reads the table {records!r} once"
-            + ("; put the name of your table there." * (records == RECORDS) or "."),
+            + ("; put the name of your table there." * (records == PLACEHOLDER) or "."),
             *NEEDS.get(self.dialect, "").splitlines(),
             f"Write the result, {each}, to a Parquet file with these columns in this order:",
             *(f"  {one.name} ({_type(one.dtype)}): {one.holds}" for one in self.results),
@@ -264,7 +264,7 @@ class SuppliedQuery:
             for j, weight in enumerate(weights):
                 name = f"sum{i}_{j}"
                 if before is not None:
-                    most = before / weight / 10 ** _scale(schema[name]) * ROUNDING
+                    most = before / weight / 10 ** _scale(schema[name]) * LEEWAY
                     yield "supplied-sum", name, f"abs(CAST({name} AS DOUBLE)) > {most!r}::DOUBLE * rows"
                 if column.negatives is not None:
                     yield "supplied-sum", name, f"{name} < 0"

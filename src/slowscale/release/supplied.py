@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slowscale.data.supplied import SuppliedQuery
     from slowscale.release.bound import BoundRequest, BoundSums, BoundTable
 
-FORMAT = 1
+MANIFEST_FORMAT = 1
 _AGAIN = "print the SQL and its manifest again, and run it again"
 
 
@@ -120,8 +120,8 @@ class SuppliedSums:
                 raise ParameterError(self.manifest, problem, code="unreadable") from None
             except ValueError:
                 found = None
-        if not isinstance(found, Mapping) or found.get("format") != FORMAT:
-            allowed = f"a manifest of format {FORMAT}, as `slowscale sql --manifest` writes it"
+        if not isinstance(found, Mapping) or found.get("format") != MANIFEST_FORMAT:
+            allowed = f"a manifest of format {MANIFEST_FORMAT}, as `slowscale sql --manifest` writes it"
             raise ParameterError("manifest", allowed=allowed, code="damaged", remedy=_AGAIN)
         tables = found.get("tables")
         if not isinstance(tables, Mapping) or not all(isinstance(one, Mapping) for one in tables.values()):
@@ -162,7 +162,7 @@ def described_sql(bound: "BoundRequest", dialect: str) -> SumsSql:
 
     found = {name: table.elsewhere(dialect) for name, table in _tables_of_sums(bound).items()}
     manifest = {
-        "format": FORMAT,
+        "format": MANIFEST_FORMAT,
         "slowscale": __version__,
         "dialect": next(iter(found.values())).dialect,
         "tables": {name: query.manifest for name, query in found.items()},

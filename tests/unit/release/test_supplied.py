@@ -13,7 +13,7 @@ from helpers.errors import refused
 
 import slowscale as ss
 from slowscale.core.errors import DataError, ParameterError, ParameterTypeError
-from slowscale.data.supplied import DIALECTS
+from slowscale.data.supplied import SQL_DIALECTS
 from slowscale.sampling import KnownBits
 
 NOISE = ss.Gaussian(sigma=3)
@@ -102,8 +102,7 @@ def test_sums_of_the_records_are_taken(groups):
 
 def test_text_labels_decimal_counts_and_parts_of_files_are_taken():
     def as_others_write_it(table):
-        text = pa.array([label.decode() for label in table["by0"].to_pylist()])
-        table = with_column("by0", text)(table)
+        table = with_column("by0", as_text)(table)
         for name in table.column_names[2:]:
             table = with_column(name, lambda old: old.cast(pa.decimal128(38, 0)))(table)
         return table
@@ -119,7 +118,19 @@ def test_text_labels_decimal_counts_and_parts_of_files_are_taken():
     assert session().release(SUMS, sums=ss.SuppliedSums(part, given.manifest)).table.equals(direct.table)
 
 
-FIRST = {"by0": b"a", "rows": 1, "valid0": 1, "sum0_0": 5}
+def as_text(old):
+    return pa.array([label.decode() for label in old.to_pylist()])
+
+
+def test_labels_as_text_are_their_bytes():
+    labels = ["A", "\\x41", "ä", ""]  # a cast of the second one to bytes would make it the first
+    records = pa.table({"state": labels, "emp": [1, 20, 300, 4000]})
+    sums = ss.Sums({"emp": NOISE}, keys=ss.Keys.cross({"state": labels}))
+    direct = ss.Session(records, bits=KnownBits(1)).release(sums)
+    given = supplied(sums, with_column("by0", as_text), records)
+    assert session(records=records).release(sums, sums=given).table.equals(direct.table)
+
+
 TAMPERED = {
     "a column is missing": (lambda table: table.drop_columns(["valid1"]), "supplied-columns"),
     "a column too many": (lambda table: table.append_column("more", table["rows"]), "supplied-columns"),
@@ -157,6 +168,18 @@ def test_a_file_that_no_records_have_is_refused_and_recorded(name):
     with ss.Ledger("x.ledger") as ledger:
         assert [entry["kind"] for entry in ledger.history()] == ["created", "attempt"]
         assert not ledger.account.charges
+
+
+def test_what_is_no_parquet_file_is_refused():
+    given = supplied()
+    Path("sums.parquet").write_bytes(b"PAR1 but not really")
+    opened = session("x.ledger", dataset="farms")
+    with refused(ss.EngineError, "sums"):
+        opened.release(SUMS, sums=given)
+    assert [entry["kind"] for entry in opened.ledger.history()] == ["created", "attempt"]
+    Path("sums.csv").write_text("by0\n")
+    with refused(ParameterError, "sums"):
+        opened.release(SUMS, sums=ss.SuppliedSums("sums.csv", given.manifest))
 
 
 def test_another_number_of_groups_is_refused():
@@ -250,7 +273,7 @@ def test_the_manifest_belongs_to_the_request():
     for other in others:
         with refused(ParameterError, "manifest", code="mismatch"):
             opened.release(other, sums=given)
-    for damaged in ({}, {"format": 2}, [], {"format": 1}, {"format": 1, "tables": [1]}):
+    for damaged in ({}, {**given.manifest, "format": 2}, [], {"format": 1}, {"format": 1, "tables": [1]}):
         with refused(ParameterError, "manifest", code="damaged"):
             opened.release(SUMS, sums=ss.SuppliedSums("sums.parquet", damaged))
     with refused(ParameterError, "dialect"):
@@ -303,7 +326,7 @@ def test_text_with_numbers_is_read_by_duckdb_only(tmp_path):
     connection.sql(printed.tables["table"]).write_parquet("sums.parquet")
     found = opened.release(sums, sums=ss.SuppliedSums("sums.parquet", printed.manifest))
     assert found.table.equals(direct.table)
-    for dialect in set(DIALECTS) - {"duckdb"}:
+    for dialect in set(SQL_DIALECTS) - {"duckdb"}:
         with refused(ParameterError, "text with numbers", code="unsupported"):
             opened.sums_sql(sums, dialect)
 
@@ -326,7 +349,7 @@ def test_the_sql_names_a_table_of_a_database(tmp_path):
 
 
 def test_the_sql_is_the_same_each_time():
-    printed = [session().sums_sql(SUMS, dialect) for dialect in DIALECTS for _ in range(2)]
+    printed = [session().sums_sql(SUMS, dialect) for dialect in SQL_DIALECTS for _ in range(2)]
     assert printed[0::2] == printed[1::2]
-    assert len({one.manifest["tables"]["table"]["sql_sha256"] for one in printed}) == len(DIALECTS)
+    assert len({one.manifest["tables"]["table"]["sql_sha256"] for one in printed}) == len(SQL_DIALECTS)
     assert str(printed[0]) == printed[0].tables["table"]
