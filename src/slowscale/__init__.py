@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from slowscale.release.release import Release, read_release
     from slowscale.release.request import Quantiles, Request, Rollup, Sums, size_grid
     from slowscale.release.session import Session
+    from slowscale.release.supplied import SumsSql, SuppliedSums
     from slowscale.release.table import ReleasedSums
 
 # Where each name lives. Names are imported at first use, which keeps `import slowscale` fast.
@@ -104,6 +105,7 @@ _HOMES = {
     "slowscale.release.dominance": ("Dominance",),
     "slowscale.release.inspection": ("Inspection",),
     "slowscale.release.session": ("Session",),
+    "slowscale.release.supplied": ("SumsSql", "SuppliedSums"),
     "slowscale.data.guessing": ("guess_types",),
     "slowscale.data.keys": ("Keys",),
     "slowscale.data.losses": ("Losses",),
@@ -166,6 +168,8 @@ __all__ = [
     "SignatureError",
     "SlowscaleError",
     "Sums",
+    "SumsSql",
+    "SuppliedSums",
     "Transformation",
     "UnitSplitting",
     "UnitWarning",

@@ -15,7 +15,7 @@ from slowscale.cli.demo import demo
 from slowscale.cli.ledgers import explain, history, set_cap, set_largest, show
 from slowscale.cli.ledgers import verify as verify_ledger
 from slowscale.cli.mechanisms import advise, calibrate, compare, study
-from slowscale.cli.plans import check, init, inspect, keygen, release, schema, serve, sign, verify
+from slowscale.cli.plans import check, init, inspect, keygen, release, schema, serve, sign, sql, verify
 from slowscale.cli.quantiles import quantiles
 from slowscale.cli.readers import difference, growth, share
 from slowscale.cli.shared import echo, print_every_letter
@@ -91,6 +91,7 @@ COMMANDS: dict[str, dict[Callable[..., None], str]] = {
         check: "Check a plan without its data, and show the cost.",
         inspect: "Check the data before a release (CONFIDENTIAL).",
         release: "Make the release that a plan describes.",
+        sql: "Print the SQL of the exact sums, to run elsewhere.",
         explain: "Explain the loss of a record.",
         quantiles: "Release private quantiles of record sizes.",
         serve: "Open the workbench: all of this in a browser.",

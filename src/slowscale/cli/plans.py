@@ -30,6 +30,7 @@ from slowscale.core.markup import is_unicode
 
 if TYPE_CHECKING:
     from slowscale.plan import Plan
+    from slowscale.release.supplied import SuppliedSums
 
 UNRECORDED = "There is no ledger: nothing is recorded, and losses of repeated releases are not added up."
 
@@ -232,6 +233,17 @@ def release(
             "record is read, nothing is drawn or charged.",
         ),
     ] = False,
+    sums: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[TABLE=]FILE",
+            help="Take the exact sums from this Parquet file, the result of the SQL that `slowscale sql` prints, on "
+            "your word; no record is read. Once for each drawn table, with its name if there are several.",
+        ),
+    ] = None,
+    manifest: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --sums: the manifest that `slowscale sql` wrote.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make the release that a plan describes: charge the ledger, draw the noise, write the tables and the report."""
@@ -240,6 +252,11 @@ def release(
     from slowscale.plan import check_plan, finish_plan, read_plan, run_checked
 
     read = read_plan(plan)
+    supplied = _supplied(read, sums, manifest)
+    if supplied is not None and (finish or confidential_report is not None):
+        other, remedy = ("--finish" if finish else "--confidential-report"), "leave one of them out"
+        problem = f"cannot be combined with {other}, which {'reads no sums' if finish else 'needs the records'}"
+        raise ParameterError("--sums", problem, code="conflict", remedy=remedy)
     if finish:
         if confidential_report is not None:
             raise ParameterError(
@@ -261,17 +278,72 @@ def release(
         if read.ledger is None:
             echo(f"\n{UNRECORDED}")
         show_notes(checked)
-        _offer_data_check(read)
+        if supplied is None:
+            _offer_data_check(read)
         confirm("Release? What is spent cannot be taken back.", declined="not released, nothing spent")
     elif checked.refusal is None:
         show_notes(checked, err=True)
-    made, files = run_checked(checked)
+    made, files = run_checked(checked, supplied)
     if as_json:
         print_json({"files": [str(file) for file in files], "facts": made.facts.to_dict(), "scales": read.scales})
     else:
         if yes:  # otherwise they were shown with the plan
             show_scales(read)
         show_release(made, files, read)
+
+
+def _supplied(plan: "Plan", sums: list[str] | None, manifest: Path | None) -> "SuppliedSums | None":
+    """Return the sums that the options of `release` supply, or None."""
+    from slowscale.core.errors import ParameterError
+    from slowscale.release.supplied import SuppliedSums
+
+    if not sums or manifest is None:
+        if sums or manifest is not None:
+            problem = f"is needed with {'--sums' if sums else '--manifest'}"
+            raise ParameterError("--manifest" if sums else "--sums", problem, code="missing")
+        return None
+    files = {}
+    for text in sums:
+        name, equals, file = text.partition("=")
+        if not (equals and name in plan.drawn):
+            name, file = next(iter(plan.drawn)), text
+            if len(plan.drawn) > 1:
+                given = f"TABLE=FILE with one of the drawn tables {', '.join(plan.drawn)}"
+                raise ParameterError("--sums", allowed=given, given=text)
+        if name in files:
+            raise ParameterError("--sums", f"is given twice for the table {name!r}", code="duplicate")
+        files[name] = file
+    return SuppliedSums(files, manifest)
+
+
+def sql(
+    plan: PlanFile,
+    dialect: Annotated[
+        str | None,
+        typer.Option(metavar="duckdb|postgres|pyspark", help="The dialect; by default that of the plan's data."),
+    ] = None,
+    manifest: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the manifest (JSON) that `slowscale release --sums` needs."),
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Print the SQL that computes the exact sums of each drawn table, to run or to translate where the library cannot.
+
+    No record is read, and nothing is charged. The result of the SQL is confidential. Write it to a Parquet file for
+    `slowscale release PLAN --sums FILE --manifest FILE`.
+    """
+    from slowscale.core.files import write_files
+    from slowscale.plan import plan_sql, read_plan
+
+    with options_of(sql):
+        found = plan_sql(read_plan(plan), dialect)
+    if manifest is not None:
+        text = json.dumps(found.manifest, indent=2, ensure_ascii=False) + "\n"
+        path = writable_path(manifest, ".json", overwrite)
+        write_files({path: lambda place: place.write_text(text, encoding="utf-8")}, overwrite=overwrite)
+        echo(f"wrote {path}", err=True)
+    echo(str(found))
 
 
 def _offer_data_check(plan: "Plan") -> None:

@@ -32,9 +32,31 @@ _UNCOUNTABLE = {
     "too-large": "has values that are too large to be counted in units of {unit} (give a larger unit)",
     "too-large-to-rank": "has values that are too large to be counted in units of {unit}, the least size of the grid "
     "(start the grid at a larger size)",
+    "supplied-uncountable": "has values that cannot be counted: missing, negative, not numbers, infinite, or too large "
+    "for units of {unit}",
     "uncountable": "has values that are not numbers, are infinite, or are too large to be counted in units of {unit}",
 }
+# A file with sums that the curator computed.
+_AGAIN = "run the SQL that `slowscale sql` prints, and write its result unchanged to a Parquet file"
+_SUPPLIED = {
+    "supplied-columns": ("{file}", "must have the columns {columns}, in this order"),
+    "supplied-type": ("the column {column} of {file}", "must have the type {dtype}"),
+    "supplied-digits": ("{file}", "has numbers with too many digits"),
+    "supplied-total": ("{file}", "must have one row, because the table is a total"),
+    "supplied-groups": ("{file}", "has another number of rows than its manifest states under groups"),
+    "supplied-label": ("the column {column} of {file}", "has missing labels"),
+    "supplied-twice": ("{file}", "has several rows with the same labels"),
+    "supplied-count": (
+        "the column {column} of {file}",
+        "has numbers that cannot be counts: missing, negative, or larger than the number of records",
+    ),
+    "supplied-sum": (
+        "the column {column} of {file}",
+        "has numbers that no sum can have: negative where no value is, or too large for the number of records",
+    ),
+}
 SENTENCES: dict[str, Sentence] = {
+    **{code: Sentence(*words, _AGAIN) for code, words in _SUPPLIED.items()},
     # Columns
     **{code: Sentence("column {column!r}", problem, _CORRECT) for code, problem in _UNCOUNTABLE.items()},
     "no-entity": Sentence(

@@ -6,7 +6,7 @@ is charged; the batches are read afterwards. Crossed keys are joined factor by f
 has take no space.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,13 +17,21 @@ import numpy as np
 import pyarrow as pa
 
 from slowscale.core.arrays import to_arrow, to_numpy
-from slowscale.core.errors import EngineError
+from slowscale.core.errors import DataError, EngineError
 from slowscale.data import engines
 from slowscale.data.connections import SMALL_DATA, engine_errors, fresh_name, private_duckdb, query_progress
 from slowscale.data.engines import PRIVATE, Engine, engine_of
 from slowscale.data.keys import Keys, label_kind
 from slowscale.data.stored_keys import MEMORY, StoredKeys
-from slowscale.data.sums import Column, ExactSums, Failed, SumsQuery, check_labels, with_uncountable_floats
+from slowscale.data.sums import (
+    Column,
+    ExactSums,
+    Failed,
+    SumsQuery,
+    check_labels,
+    explain_uncountable,
+    with_uncountable_floats,
+)
 
 ROWS_AT_A_TIME = 1 << 16
 SUMMING = "Summing the records"
@@ -79,6 +87,15 @@ class StoredCells:
             found, waiting = waiting.slice(0, cut), waiting.slice(cut)
             yield self.query.collected(found, places[:cut] - start, min(size, self.cells - start))
 
+    def checked(self, explain: Callable[[Column], DataError]) -> "StoredCells":
+        """Return the cells; remove them, and raise, unless all records can be summed (`SumsQuery.check`)."""
+        try:
+            self.query.check(self.fails, explain)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
     def fails(self, test: Failed) -> bool:
         """Return whether a test holds for any group."""
         (one,) = self.backend.con.execute(f"SELECT coalesce(bool_or({test.sql}), false) FROM {self.name}").fetchone()
@@ -115,23 +132,34 @@ def stored_cells(
 def _stored(query: SumsQuery) -> StoredCells:
     engine, backend = engine_of(query.query), query.query.get_backend()
     mine = backend if engine is PRIVATE else private_duckdb(size=SMALL_DATA + 1)
+    if mine is not backend and mine.may_spill:  # the groups of the other engine are brought there
+        mine.con.execute(f"SET memory_limit = '{MEMORY}'")
+    with (
+        query_progress(backend, SUMMING),
+        engine_errors("the engine", "could not sum the table", quote=False),
+        _found(query.query, mine) as found,
+    ):
+        made = joined(query, mine, found)
+
+    def explain(column: Column) -> DataError:
+        return explain_uncountable(query.table, column, query.keys, lambda asked: engines.run(asked, SUMMING))
+
+    return made.checked(explain)
+
+
+def joined(query: SumsQuery, mine: Any, found: str) -> StoredCells:
+    """Return the groups of a query, which are the rows of other SQL of a private DuckDB, joined with the keys."""
     measures = [column for column in query.query.columns if not column.startswith("by")]
     (memory,) = mine.con.execute("SELECT current_setting('memory_limit')").fetchone()
     made = StoredCells(query, mine, fresh_name("cells"), 1 if query.keys is None else len(query.keys), memory)
     if mine.may_spill:
         mine.con.execute(f"SET memory_limit = '{MEMORY}'")
     try:
-        with (
-            query_progress(backend, SUMMING),
-            engine_errors("the engine", "could not sum the table", quote=False),
-            _found(query.query, mine) as found,
-            _registered(mine, query) as (joins, place),
-        ):
+        with _registered(mine, query) as (joins, place):
             mine.con.execute(
                 f"CREATE TABLE {made.name} AS SELECT {place} AS place, {', '.join(measures)} "
                 f"FROM ({found}) found {joins} ORDER BY place"
             )
-        query.check(made.fails, lambda asked: engines.run(asked, SUMMING))
     except BaseException:
         made.close()
         raise

@@ -314,7 +314,7 @@ def exact_sums(
 
     def read(query: SumsQuery) -> ExactSums:
         found, at = _among_keys(*_run_by_key(query.query, keys, run, "could not sum the table"))
-        query.check(lambda failed: failed(found), run)
+        query.check(lambda failed: failed(found), lambda column: explain_uncountable(table, column, keys, run))
         return query.collected(found, at, len(keys) if keys is not None else 1)
 
     return with_uncountable_floats(table, columns, keys, read, protect, most_records)
@@ -394,21 +394,21 @@ class SumsQuery:
             query = grouped(table, kinds, measures)
         return SumsQuery(whole, columns, keys, protect, numbers, query)
 
-    def check(self, fails: "Callable[[Failed], bool]", run: Run) -> None:
+    def check(self, fails: "Callable[[Failed], bool]", explain: Callable[[Column], DataError]) -> None:
         """Raise unless all records of the groups can be summed.
 
         Parameters
         ----------
         fails
             Tells whether a test, of which there is one for each kind of failure, holds for any group.
-        run
-            The function that runs a query, to explain why records cannot be counted.
+        explain
+            Returns the error for a column with records that cannot be counted.
         """
         if self.protect is not None and fails(Failed("owned", differs=True)):
             raise DataError("no-entity", column=Name(self.protect))
         for i, (column, number) in enumerate(zip(self.columns, self.numbers, strict=True)):
             if fails(Failed(f"valid{i}", differs=True)):
-                raise explain_uncountable(self.table, column, self.keys, run)
+                raise explain(column)
             for j in range(0 if column.text else len(number.limbs)):
                 if fails(Failed(f"sum{i}_{j}", missing=True)):
                     raise DataError("precision", column=Name(column.name))

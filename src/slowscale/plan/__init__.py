@@ -9,7 +9,15 @@ from slowscale.plan.checking import Checked, check_plan
 from slowscale.plan.outputs import check_outputs
 from slowscale.plan.parts import MECHANISMS, NOISE_MECHANISMS, PARAMETERS, CapPlan, DataPlan, MechanismPlan
 from slowscale.plan.reading import locate, read_plan
-from slowscale.plan.running import describe_matches, finish_plan, inspect_plan, run_checked, run_plan, run_quantiles
+from slowscale.plan.running import (
+    describe_matches,
+    finish_plan,
+    inspect_plan,
+    plan_sql,
+    run_checked,
+    run_plan,
+    run_quantiles,
+)
 from slowscale.plan.schema import Plan
 from slowscale.plan.starting import EXAMPLE, plan_address, plan_for, proposed_name, starting_plan
 
@@ -31,6 +39,7 @@ __all__ = [
     "locate",
     "plan_address",
     "plan_for",
+    "plan_sql",
     "proposed_name",
     "read_plan",
     "run_checked",

@@ -329,6 +329,35 @@ def open_session(
 
 
 @contextmanager
+def open_columns(plan: Plan, accountant: Accountant) -> "Iterator[Session]":
+    """Open a session that charges an accountant, for sums that are computed elsewhere: no record is read.
+
+    Of files, only the columns are read. A database table is opened, which reads only its columns, too.
+    """
+    from slowscale.data.sources import outline
+
+    if plan.data.database is not None:
+        yield open_session(plan, accountant)
+        return
+    with outline(plan.data.location, **plan.data.reading_options) as empty_table:
+        yield open_session(plan, accountant, empty_table)
+
+
+def read_known_cells(plan: Plan, session: "Session") -> Cells:
+    """Read the public cells of a plan whose records are not read, or raise if some are in the records."""
+    cells = read_cells(plan, session)
+    for name in cells.unread:
+        raise ParameterError(
+            "from_data",
+            "cannot be used with sums that are computed elsewhere, because the records are not read",
+            code="conflict",
+            remedy="list the public cells in a file, or cross their labels",
+            path=("tables", name, "keys", "from_data"),
+        )
+    return cells
+
+
+@contextmanager
 def _outlined(plan: Plan, account: Account) -> "Iterator[Session]":
     """Open a session on a table that has the columns of the data and no records, with a copy of the account."""
     from slowscale.data.sources import outline

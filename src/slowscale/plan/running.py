@@ -25,9 +25,11 @@ from slowscale.plan.checking import (
     check_plan,
     check_publication,
     open_accountant,
+    open_columns,
     open_session,
     read_cells,
     read_hierarchy,
+    read_known_cells,
 )
 from slowscale.plan.outputs import (
     Output,
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from slowscale.release.quantiles import ReleasedQuantiles
     from slowscale.release.release import Release
     from slowscale.release.request import Drawn, Quantiles
+    from slowscale.release.supplied import SumsSql, SuppliedSums
     from slowscale.release.table import ReleasedTable
 
 
@@ -65,8 +68,29 @@ def run_plan(plan: Plan, overwrite: bool = False, confidential: Path | None = No
     return run_checked(check_plan(plan, overwrite, confidential))
 
 
-def run_checked(checked: Checked) -> "tuple[Release, list[Path]]":
+def plan_sql(plan: Plan, dialect: str | None = None) -> "SumsSql":
+    """Return the SQL that computes the exact sums of a plan elsewhere. No record is read, and nothing is charged.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    dialect
+        The dialect of the SQL; by default that of the plan's data.
+    """
+    check_has_tables(plan)
+    account = open_accountant(plan, ready=False).account
+    with at_its_place(plan), ExitStack() as stack:
+        with at_its_place(plan, "data"):
+            session = stack.enter_context(open_columns(plan, account))
+            request = read_known_cells(plan, session).request(plan)
+        return session.sums_sql(request, dialect)
+
+
+def run_checked(checked: Checked, sums: "SuppliedSums | None" = None) -> "tuple[Release, list[Path]]":
     """Make the release of a plan that was checked, and write its files; return the release and the files.
+
+    With `sums`, which were computed elsewhere, no record is read.
 
     A refusal by a cap is recorded in the ledger. If a file cannot be written after the charge, all others are, and an
     `IncompleteError` lists the missing ones.
@@ -82,9 +106,13 @@ def run_checked(checked: Checked) -> "tuple[Release, list[Path]]":
                 if os.path.lexists(path):
                     raise existing_error(path)
         # The ledger is open before the data, so that data which cannot be read is recorded there as an attempt.
-        with at_its_place(plan, "data"):
-            session = open_session(plan, checked.accountant)
-            cells = checked.cells
+        # An error about supplied sums names their file; every other error without a place is about the data.
+        with at_its_place(plan, *([] if sums else ["data"])), ExitStack() as stack:
+            if sums is None:
+                session, cells = open_session(plan, checked.accountant), checked.cells
+            else:
+                session = stack.enter_context(open_columns(plan, checked.accountant))
+                cells = read_known_cells(plan, session)
             if cells.unread:
                 cells = read_cells(plan, session, records=True)
                 check_publication(plan, cells)  # with the labels that are known only now
@@ -92,9 +120,9 @@ def run_checked(checked: Checked) -> "tuple[Release, list[Path]]":
             large = request.cells > MANY and "parquet" in formats
             if large:
                 target = Target(folder, "csv" in formats, overwrite, units_of(plan))
-                release = session._carry_out(session._bind(request), target)
+                release = session._carry_out(session._bind(request, sums), target)
             else:
-                release = session.release(request)
+                release = session.release(request, sums=sums)
         written = Written(plan, [path for paths in table_files(plan).values() for path in paths] if large else [])
         outputs = [] if large else [*table_outputs(plan, release.tables)]
         spent = lambda: session.spent if session.ledger else None  # noqa: E731

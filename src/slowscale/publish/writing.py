@@ -339,6 +339,7 @@ def _privacy(release: ReleasedSums) -> list[str]:
     losses = [str(RecordPolicy((term,))) for term in release.policy.terms]
     words = [
         f"Protected: {known.protects}.",
+        *([f"{known.supplied_words}."] if known.supplied else []),
         f"{'A record may lose' if known.protect is None else f'One {known.protect} may lose in each cell'} ({notion}), "
         f"added up: {'; '.join(losses)}. The loss depends on the size of the {known.protect or 'record'}, by this "
         "rule.",

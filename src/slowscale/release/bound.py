@@ -8,6 +8,7 @@ drawn tables and derives the roll-ups.
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -42,6 +43,7 @@ from slowscale.data.sums import (
     exact_sums,
     records_below,
 )
+from slowscale.data.supplied import SuppliedQuery, unconnected
 from slowscale.mechanisms import Mechanism
 from slowscale.mechanisms.calibration import CLOSED
 from slowscale.mechanisms.exact_sums import Exact
@@ -64,6 +66,7 @@ from slowscale.release.release import Release
 from slowscale.release.request import Quantiles, Request, Sums
 from slowscale.release.rollup import biased_sums, roll_up
 from slowscale.release.stored import StoredTable, Target
+from slowscale.release.supplied import Supplied
 from slowscale.release.table import ReleasedSums, ReleasedTable
 from slowscale.sampling import BitSource, KnownBits
 
@@ -107,6 +110,8 @@ class BoundSums:
         The level of the intervals, and which policy of each mechanism is charged.
     most_records
         The largest number of records of an entity in a cell, or None if there is no bound.
+    supplied
+        The file with the sums, if the curator supplies them; the records are then not read.
     """
 
     sums: Sums
@@ -117,6 +122,7 @@ class BoundSums:
     level: float
     accounting: str
     most_records: Fraction | None = None
+    supplied: Supplied | None = None
 
     @staticmethod
     def of(
@@ -272,13 +278,25 @@ class BoundSums:
 
     def read(self) -> ExactSums:
         """Return the exact sums by key. CONFIDENTIAL."""
+        if self.supplied is not None:
+            with closing(self.store()) as cells:
+                return next(cells.batches(cells.cells))
         columns, run = list(self.columns.values()), partial(engines.run, label=SUMMING)
         return exact_sums(self.table, columns, self.keys, run, self.records.protect, self.most_records)
 
     def store(self) -> StoredCells:
         """Return the exact sums by key, which are kept outside of Python. CONFIDENTIAL."""
+        if self.supplied is not None:
+            return self.supplied.query.cells(self.supplied.file, self.supplied.groups)
         columns = list(self.columns.values())
         return stored_cells(self.table, columns, self.keys, self.records.protect, self.most_records)
+
+    def elsewhere(self, dialect: Any) -> SuppliedQuery:
+        """Return the query of the sums for a table that is not connected."""
+        source = replace(self.records.source, table=unconnected(self.records.table, dialect))
+        table = _prepared(self.sums, replace(self.records, source=source))
+        columns = list(self.columns.values())
+        return SuppliedQuery.of(table, columns, self.keys, self.records.protect, self.most_records)
 
     def batches(self, name: str, cells: StoredCells, key: ReleaseKey, whole: Facts) -> Iterator[pa.Table]:
         """Draw the published table batch by batch, from stored sums. Everything in the result is public."""

@@ -102,6 +102,16 @@ class SelfTestFacts(_Facts):
     format: int
 
 
+class SuppliedFacts(_Facts):
+    """A drawn table whose exact sums the curator supplied: the dialect of the SQL, and its SHA-256 (without comments).
+
+    The digest of the sums is not here: sums can be found by trying.
+    """
+
+    dialect: str
+    sql_sha256: str
+
+
 def _positive(unit: str) -> str:
     try:
         positive = 0 < float(Fraction(unit)) < math.inf
@@ -337,6 +347,9 @@ class Facts(_Facts):
         The ledger entry with the charge, if there is a ledger.
     selftest
         The self-test that the engine passed, if it had to prove that it computes as a release needs it.
+    supplied
+        The drawn tables whose exact sums were computed elsewhere and supplied by the curator, on whose word they are
+        those of the records; None if the sums were computed from the records.
     band
         The factor of the band within which losses between values are stated.
     largest
@@ -364,6 +377,7 @@ class Facts(_Facts):
     table: str | None = None
     ledger: LedgerHead | None = None
     selftest: SelfTestFacts | None = None
+    supplied: dict[str, SuppliedFacts] | None = None
     band: Annotated[float, Field(gt=1)] = BAND
     largest: dict[str, Annotated[int | float, Field(ge=LEAST_BOUND, le=MOST_BOUND)]] | None = None
 
@@ -386,6 +400,15 @@ class Facts(_Facts):
             described = self.tables[name].to_dict()
             found += [Use.of(described, column, self.protect is not None) for column in columns or [None]]
         return tuple(found)
+
+    @property
+    def supplied_words(self) -> str:
+        """What supplied sums mean for a reader; empty if the sums were computed from the records."""
+        words = (
+            "The curator supplied the exact sums, which were computed elsewhere: that they are complete and exact is "
+            "the curator's word"
+        )
+        return words if self.supplied else ""
 
     @property
     def derived(self) -> dict[str, str]:

@@ -182,6 +182,7 @@ class Release:
         who = "A record may lose" if entity is None else f"One {entity}, in one cell of each drawn table, may lose"
         lines.append(f"  {who} ({notion}), added up:")
         lines += [f"    {loss}" for loss in losses]
+        lines += [f"  {self.facts.supplied_words}."] if self.facts.supplied else []
         if self.facts.ledger is None:
             lines.append("  Charged to no ledger: losses of repeated releases are not added up.")
         return "\n".join(lines)

@@ -55,6 +55,7 @@ from slowscale.release.request import (
     zero_led,
 )
 from slowscale.release.stored import Target, locked_folder
+from slowscale.release.supplied import SumsSql, SuppliedSums, check_supplied, described_sql
 from slowscale.sampling import SECRET, BitSource, are_secret
 
 if TYPE_CHECKING:
@@ -325,6 +326,7 @@ class Session:
         *,
         csv: bool = False,
         overwrite: bool = False,
+        sums: SuppliedSums | None = None,
     ) -> Release:
         """Carry out a request: charge the ledger, then draw the noise and return the public result.
 
@@ -343,8 +345,10 @@ class Session:
             With a folder, whether to write CSV files, too.
         overwrite
             With a folder, whether to replace existing files.
+        sums
+            The exact sums, if they were computed elsewhere by the SQL of `sums_sql`. No record is read.
         """
-        bound = self._bind(request)
+        bound = self._bind(request, sums)
         if to is None:
             return self._carry_out(bound)
         target = Target.of(to, csv, overwrite, bound.request)
@@ -391,6 +395,18 @@ class Session:
         finally:
             close(read)
         return release
+
+    def sums_sql(self, request: Request | Table | Mapping[str, Table], dialect: str | None = None) -> SumsSql:
+        """Return the SQL that computes the exact sums of a request elsewhere, for `ss.SuppliedSums`. No record is read.
+
+        Parameters
+        ----------
+        request
+            The request, without quantiles.
+        dialect
+            The dialect of the SQL: "duckdb", "postgres" or "pyspark"; by default that of the engine of the data.
+        """
+        return described_sql(self._bind(request), dialect or engine_of(self.table).name)
 
     def preview(self, request: Request | Table | Mapping[str, Table]) -> "Preview":
         """Return the cost and the accuracy of a request. No record is read, nothing is charged."""
@@ -535,11 +551,11 @@ class Session:
         check_repeated(release, bound, self.ledger)
         return bound
 
-    def _bind(self, request: Any) -> BoundRequest:
-        """Return a request bound to the records; all of its tables have been drawn from zeros."""
+    def _bind(self, request: Any, sums: SuppliedSums | None = None) -> BoundRequest:
+        """Return a request bound to the records, or to supplied sums; all tables have been drawn from zeros."""
         asked = as_request(request)
         self._check_zeros(asked)
-        return bind(
+        bound = bind(
             asked,
             self._records,
             self._accountant,
@@ -547,6 +563,7 @@ class Session:
             dataset=self.dataset,
             private=are_secret(self._bits),
         )
+        return bound if sums is None else check_supplied(sums).attached(bound)
 
     def _check_zeros(self, request: Request) -> None:
         """Raise if public labels start with a zero, and the column was declared as text but holds whole numbers."""
