@@ -228,3 +228,21 @@ def test_files_are_given_by_table():
     files = ["--sums", "all=all.parquet", "--sums", "cells=cells.parquet"]
     done = command("release", "plan.toml", "--yes", "--manifest", "sums.json", *files)
     assert done.exit_code == 0, done.exception
+
+
+def test_the_table_of_a_database_is_named_in_the_sql():
+    with duckdb.connect("farms.duckdb") as connection:
+        connection.execute("CREATE TABLE farms (state VARCHAR, emp BIGINT, x DOUBLE)")
+        connection.execute("INSERT INTO farms VALUES ('a', 5, 0.5), ('b', 100, 1e6)")
+    edit('path = "records.csv"\ntypes = { emp = "int64", x = "float64" }', 'database = "duckdb://farms.duckdb#farms"')
+    printed = command("sql", "plan.toml", "--manifest", "sums.json")
+    assert '"main"."farms"' in printed.stdout
+    with duckdb.connect("farms.duckdb", read_only=True) as connection:
+        connection.sql(printed.stdout).write_parquet("sums.parquet")
+    done = released()
+    assert done.exit_code == 0, done.exception
+    facts = ss.read_release("out/cells.parquet").facts
+    edit('path = "x.ledger"', 'path = "y.ledger"')
+    direct, _ = run_checked(check_plan(read_plan("plan.toml"), overwrite=True))
+    assert facts.tables == direct.facts.tables
+    assert facts.policy == direct.facts.policy
