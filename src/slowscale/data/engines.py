@@ -432,7 +432,6 @@ class Spark(Engine):
         The groups are kept in the memory of the executors. What does not fit there is computed again for each part.
         """
         from pyspark import StorageLevel
-        from pyspark.sql import functions
 
         self.check(backend)
 
@@ -443,10 +442,10 @@ class Spark(Engine):
         frame = ask_spark(backend._session, grouped)
         try:
             parts = -(-ask_spark(backend._session, frame.count) // PART) or 1
-            labels = [name for name in frame.columns if name.startswith("by")]
-            number = functions.pmod(functions.xxhash64(*labels), functions.lit(parts)) if labels else functions.lit(0)
+            labels = ", ".join(name for name in frame.columns if name.startswith("by"))
             for part in range(parts):
-                yield ask_spark(backend._session, frame.where(number == part).toArrow)
+                some = frame.where(f"pmod(xxhash64({labels}), {parts}) = {part}") if labels else frame
+                yield ask_spark(backend._session, some.toArrow)
         finally:
             frame.unpersist()
 
