@@ -123,6 +123,7 @@ class _Run:
         self._text("preview", str(preview), repr(session))
         self._state("preview.policy", preview.policy)
         self._sizes_of_preview(preview)
+        self._text("sql", str(session.sums_sql(query, "duckdb")))
         assert preview.refusal is None, preview.refusal
         if self.confidential:
             self._inspect(session, query)
@@ -462,6 +463,7 @@ class _Run:
         refused = is_refused(self.case, self.rows)
         if self.public:
             self._check()
+            self._command("sql", "plan.toml", "--dialect", "duckdb")
         if self.confidential:
             self._command("inspect", "plan.toml", "--no-duplicates", "--report", "look.html", keep=None)
         options = ["--confidential-report", "private.html"] if self.confidential else []

@@ -99,6 +99,7 @@ def test_every_command_imports_what_it_needs(tmp_path):
         "init farms.csv other.toml",
         "check plan.toml",
         "inspect plan.toml --report look.html",
+        "sql plan.toml",
         "release plan.toml --yes --confidential-report losses.html",
         "explain out/t.csv --value cattle=12",
         "quantiles plan.toml --column cattle --loss 0.1 --yes",
