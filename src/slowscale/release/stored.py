@@ -19,10 +19,11 @@ import pyarrow.parquet
 
 from slowscale.core.arrays import to_arrow
 from slowscale.core.errors import IncompleteError, ParameterError, SlowscaleError
-from slowscale.core.files import Writers, check_output_path, ensure_dir, write_files
+from slowscale.core.files import Writers, check_dir, check_output_path, ensure_dir, write_files
 from slowscale.core.locks import locked
 from slowscale.core.markup import progress_bar
 from slowscale.core.parameters import check_flag
+from slowscale.core.typing import PathLike
 from slowscale.release.buckets import BUCKET
 from slowscale.release.facts import Facts, Units, csv_writers, described_schema, read_csv, read_parquet, released_schema
 from slowscale.release.numbers import as_floats
@@ -87,10 +88,10 @@ class Target:
     units: Mapping[str, str] | None = None  # of measure, by column
 
     @staticmethod
-    def of(folder: Any, csv: bool, overwrite: bool, tables: Iterable[str]) -> "Target":
+    def of(folder: Path, csv: bool, overwrite: bool, tables: Iterable[str]) -> "Target":
         """Return a target that the tables can be written to, or raise an error that says why they cannot."""
         check_flag("csv", csv)
-        target = Target(ensure_dir(folder), csv, overwrite)
+        target = Target(folder, csv, overwrite)
         for path in (path for name in tables for path in target.files(name)):
             check_output_path(path, path.suffix, overwrite)
         return target
@@ -135,19 +136,15 @@ class Target:
 
 
 @contextmanager
-def locked_folder(folder: Path, tables: Iterable[str]) -> Iterator[None]:
+def locked_folder(place: PathLike, tables: Iterable[str]) -> Iterator[Path]:
     """Create a folder unless it exists, and lock it, so that no other release is charged that would write there.
 
-    Unfinished files of these tables, by processes that have ended, are removed. The lock ends with the process. A file
-    system without locks goes without: two releases at once may then both be charged, and one of them cannot write its
-    files.
+    Unfinished files of these tables, by processes that have ended, are removed; so is a new folder that stays empty.
+    The lock ends with the process. A file system without locks goes without: two releases at once may then both be
+    charged, and one of them cannot write its files.
     """
-    new = not folder.is_dir()
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        problem = f"cannot be created ({error.strerror or error})"
-        raise ParameterError(folder, problem, code="unwritable", remedy="choose another path") from None
+    new = not check_dir(place).is_dir()
+    folder = ensure_dir(place)
     try:
         with ExitStack() as stack:
             try:
@@ -163,8 +160,9 @@ def locked_folder(folder: Path, tables: Iterable[str]) -> Iterator[None]:
                 raise ParameterError(folder, problem, code="busy", remedy=remedy)
             for path in (path for name in tables for path in folder.glob(f".{glob.escape(name)}.*")):
                 if UNFINISHED.search(path.name):
-                    path.unlink(missing_ok=True)
-            yield
+                    with suppress(OSError):  # a folder
+                        path.unlink()
+            yield folder
     finally:
         if new:
             with suppress(OSError):  # it has files
@@ -188,7 +186,7 @@ def _draw(file: Path, facts: Facts, batches: Batches, units: Units) -> None:
                 if writer is None:
                     schema, described = wider, described_schema(wider, facts, units)
                     writer = stack.enter_context(pyarrow.parquet.ParquetWriter(file, described))
-                columns = [_widened(batch[name], name, wider.field(name).type) for name in wider.names]
+                columns = [_widened(batch[name], _side(name, facts), wider.field(name).type) for name in wider.names]
                 writer.write_table(pa.table(columns, schema=described), row_group_size=ROW_GROUP)
                 done += len(batch)
             else:
@@ -217,8 +215,17 @@ def _width(field: pa.Field) -> int:
     return WIDTHS.index(field.type)
 
 
-def _widened(column: pa.ChunkedArray, name: str, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
-    """Return a column in a wider type. The ends of an interval are rounded outwards."""
-    if column.type == kind or not pa.types.is_floating(kind):
-        return column.cast(kind)
-    return to_arrow(as_floats(column, -1 if name.endswith("_low") else 1 if name.endswith("_high") else 0))
+def _side(name: str, facts: Facts) -> int:
+    """Return the side to which a column is rounded: outwards for the ends of an interval."""
+    if name in facts.tables[facts.table or ""].columns:  # an estimate, whatever its name ends in
+        return 0
+    return -1 if name.endswith("_low") else 1 if name.endswith("_high") else 0
+
+
+def _widened(column: pa.ChunkedArray, side: int, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    """Return a column in a wider type."""
+    return (
+        column.cast(kind)
+        if column.type == kind or not pa.types.is_floating(kind)
+        else to_arrow(as_floats(column, side))
+    )
