@@ -7,6 +7,7 @@ draw is a function of the sums and of the release key, so that the numbers stay 
 
 import errno
 import glob
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,14 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from slowscale.core.arrays import to_arrow
-from slowscale.core.errors import IncompleteError, ParameterError, SlowscaleError
+from slowscale.core.errors import EngineError, IncompleteError, ParameterError, SlowscaleError
 from slowscale.core.files import Writers, check_dir, check_output_path, ensure_dir, write_files
 from slowscale.core.locks import locked
 from slowscale.core.markup import progress_bar
 from slowscale.core.parameters import check_flag
 from slowscale.core.typing import PathLike
 from slowscale.release.buckets import BUCKET
-from slowscale.release.facts import Facts, Units, csv_writers, described_schema, read_csv, read_parquet, released_schema
+from slowscale.release.facts import METADATA, Facts, Units, csv_writers, described_schema, released_schema
 from slowscale.release.numbers import as_floats
 
 ROW_GROUP = 64 * BUCKET  # the rows that are written together
@@ -38,44 +39,63 @@ Batches = Callable[[], Iterator[pa.Table]]
 
 @dataclass(frozen=True)
 class StoredTable:
-    """The numbers of a table in a file, which are read when they are asked for.
+    """The numbers of a table in a Parquet file, which are read when they are asked for.
 
     Attributes
     ----------
     path
-        The file: .parquet or .csv.
+        The file.
     num_rows
         The number of rows.
+    release, table
+        The identifier of the release, and the name of the table. Another release may take the place of the file.
     """
 
     path: Path
     num_rows: int
+    release: str
+    table: str
 
     @property
     def column_names(self) -> list[str]:
         """The names of the columns, in order."""
-        is_parquet = self.path.suffix == ".parquet"
-        schema = released_schema(pyarrow.parquet.read_schema(self.path)) if is_parquet else self.read().schema
-        return list(schema.names)
+        with self._opened() as file:
+            return list(released_schema(file.schema_arrow).names)
 
     def read(self) -> pa.Table:
         """Return all rows."""
-        table, _ = (read_parquet if self.path.suffix == ".parquet" else read_csv)(self.path)
-        return table
+        with self._opened() as file:
+            kept = released_schema(file.schema_arrow)
+            return file.read(columns=kept.names).cast(kept)
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return one column."""
-        if self.path.suffix != ".parquet":
-            return self.read().column(name)
-        return pyarrow.parquet.read_table(self.path, columns=[name]).column(name)
+        with self._opened() as file:
+            return file.read(columns=[name]).column(name)
 
     def head(self, rows: int) -> pa.Table:
         """Return the first rows."""
-        if self.path.suffix != ".parquet":
-            return self.read().slice(0, rows)
-        with pyarrow.parquet.ParquetFile(self.path) as file:
+        with self._opened() as file:
             first = next(file.iter_batches(max(rows, 1)))
         return pa.Table.from_batches([first]).slice(0, rows)
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """Open the file; raise unless it still has the table of the release."""
+        try:
+            with pyarrow.parquet.ParquetFile(self.path) as file:
+                facts = json.loads((file.schema_arrow.metadata or {}).get(METADATA, b"{}"))
+                found = file.metadata.num_rows, facts.get("id"), facts.get("table")
+                if found != (self.num_rows, self.release, self.table):
+                    raise ValueError("it has another table")
+                yield file
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise EngineError(
+                self.path,
+                "was removed or changed after the release was read",
+                code="changed",
+                remedy="restore the file as it was released, or read the release again",
+            ) from error
 
 
 @dataclass(frozen=True)

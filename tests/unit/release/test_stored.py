@@ -302,6 +302,29 @@ def test_estimates_that_become_floats_are_the_nearest_ones_whatever_their_name(t
     raise AssertionError("no sum needed floats")
 
 
+def test_files_that_were_removed_or_changed_say_so(tmp_path):
+    one = session()
+    made = one.release(REQUESTS["set"], to=tmp_path / "out")
+    path = tmp_path / "out" / "cells.parquet"
+    content = path.read_bytes()
+
+    def broken():
+        for read in (lambda: made["cells"].table, lambda: made["cells"].head(2), lambda: made["cells"].interval("emp")):
+            with refused(ss.EngineError, code="changed"):
+                read()
+
+    path.unlink()
+    broken()
+    path.write_bytes(content[:-100])
+    broken()
+    (tmp_path / "out" / "own.parquet").rename(path)
+    broken()
+    one.release(REQUESTS["set"], to=tmp_path / "out", overwrite=True)  # other numbers than the facts of the first
+    broken()
+    path.write_bytes(content)
+    assert made["cells"].table.num_rows == 9_000
+
+
 def test_numbers_in_files_are_read_when_they_are_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr("slowscale.release.release.ROW_GROUP", 100)
     made = session().release(REQUESTS["set"], to=tmp_path / "out")
@@ -311,7 +334,7 @@ def test_numbers_in_files_are_read_when_they_are_asked_for(tmp_path, monkeypatch
         raise AssertionError("the numbers were read")
 
     with monkeypatch.context() as patch:
-        patch.setattr(stored, "read_parquet", unread)
+        patch.setattr(stored.StoredTable, "read", unread)
         for release in (made, read):
             assert len(release["cells"]) == 9_000
             assert release["cells"].head(3).num_rows == 3
