@@ -27,9 +27,10 @@ def check_output_path(path: str | os.PathLike[str], ending: str, overwrite: bool
         raise ParameterTypeError("path", allowed="text or os.PathLike", given=type(path))
     target = Path(path)
     try:
-        os.stat(target.parent / target.name)
-    except FileNotFoundError:
-        pass
+        with suppress(FileNotFoundError):
+            os.stat(target.parent / target.name)
+        with suppress(FileNotFoundError):
+            os.stat(target.parent / _temporary(target.name))  # its name is longer
     except (OSError, ValueError) as error:
         raise ParameterError("path", f"cannot be used: {error}", code="unwritable") from None
     if not target.name.lower().endswith(ending):
@@ -39,7 +40,7 @@ def check_output_path(path: str | os.PathLike[str], ending: str, overwrite: bool
         raise ParameterError(target.parent, "is not a folder", code="missing", remedy="make the folder first")
     if target.is_dir():
         raise ParameterError(target, "is a folder", code="folder", remedy="give the path of a file")
-    if target.exists() and not overwrite:
+    if os.path.lexists(target) and not overwrite:  # also a link to nothing
         raise _exists(target)
     return target
 
@@ -49,20 +50,28 @@ def comparable_name(name: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
-def ensure_dir(folder: str | os.PathLike[str]) -> Path:
-    """Return a folder, which is made if its parent exists."""
-    place = check_dir(folder)
-    place.mkdir(exist_ok=True)
-    return place
-
-
 def check_dir(folder: str | os.PathLike[str]) -> Path:
-    """Return a folder that exists or can be made, or raise."""
+    """Return a folder, or the path of a new one in an existing folder; raise if it can be neither."""
     if not isinstance(folder, str | os.PathLike):
         raise ParameterTypeError("folder", allowed="text or os.PathLike", given=type(folder))
     place = Path(folder)
-    if not place.is_dir() and (place.exists() or not place.parent.is_dir()):
+    try:
+        found, new = place.is_dir(), not os.path.lexists(place) and place.parent.is_dir()
+    except (OSError, ValueError) as error:
+        raise ParameterError("folder", f"cannot be used: {error}", code="unwritable") from None
+    if not (found or new):
         raise ParameterError("folder", allowed="a folder, or a new one in an existing folder", given=str(place))
+    return place
+
+
+def ensure_dir(folder: str | os.PathLike[str]) -> Path:
+    """Return a folder, which is made if its parent exists."""
+    place = check_dir(folder)
+    try:
+        place.mkdir(exist_ok=True)
+    except (OSError, ValueError) as error:
+        problem = f"cannot be created ({getattr(error, 'strerror', None) or error})"
+        raise ParameterError(place, problem, code="unwritable", remedy="choose another path") from None
     return place
 
 
@@ -137,7 +146,7 @@ def _move(unfinished: dict[Path, Path], overwrite: bool) -> None:
 
 def _keep(target: Path) -> Path:
     """Give a file a second name, or another one where there are no hard links, and return it."""
-    name = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+    name = target.with_name(_temporary(target.name))
     if os.name != "nt":  # Windows removes no second name of an open file
         with suppress(OSError, NotImplementedError):
             os.link(target, name, follow_symlinks=False)
@@ -146,9 +155,13 @@ def _keep(target: Path) -> Path:
     return name
 
 
+def _temporary(name: str) -> str:
+    return f".{name}.{secrets.token_hex(6)}"
+
+
 def new_file(target: Path, mode: int) -> Path:
     """Create an empty temporary file beside a target and return its path. The umask applies to the mode."""
-    path = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+    path = target.with_name(_temporary(target.name))
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
     return path
 

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from slowscale.core.arrays import to_arrow, to_numpy
-from slowscale.core.errors import DataError, EngineError
+from slowscale.core.errors import DataError
 from slowscale.data import engines
-from slowscale.data.connections import SMALL_DATA, engine_errors, fresh_name, private_duckdb, query_progress
+from slowscale.data.connections import SMALL_DATA, engine_errors, fresh_name, locked, private_duckdb, query_progress
 from slowscale.data.engines import PRIVATE, Engine, engine_of
 from slowscale.data.keys import Keys, label_kind
 from slowscale.data.stored_keys import MEMORY, StoredKeys
@@ -33,7 +33,6 @@ from slowscale.data.sums import (
     with_uncountable_floats,
 )
 
-ROWS_AT_A_TIME = 1 << 16
 SUMMING = "Summing the records"
 
 
@@ -49,43 +48,23 @@ class StoredCells:
         The connection, and the name of the table.
     cells
         The number of keys; a key without records has no row.
-    memory
-        The memory that the connection may use, once the table is removed.
     """
 
     query: SumsQuery
     backend: Any
     name: str
     cells: int
-    memory: str
 
     def __repr__(self) -> str:
         return "<exact sums: confidential>"
 
     def batches(self, size: int) -> Iterator[ExactSums]:
         """Yield the exact sums of the first `size` keys, of the next ones, and so on."""
-        with engine_errors("the engine", "could not read the sums", quote=False):
-            reader = self.backend.con.execute(f"SELECT * FROM {self.name}").to_arrow_reader(ROWS_AT_A_TIME)
-        waiting = reader.schema.empty_table()
-        last = -1
         for start in range(0, self.cells, size):
-            end = start + size
-            parts = [waiting]
-            while reader is not None and last < end:
-                with engine_errors("the engine", "could not read the sums", quote=False):
-                    batch = next(reader, None)
-                if batch is None:
-                    reader = None
-                elif batch.num_rows:
-                    parts.append(pa.Table.from_batches([batch]))
-                    last = batch["place"][-1].as_py()
-            waiting = pa.concat_tables(parts)
-            places = to_numpy(waiting["place"])
-            cut = int(places.searchsorted(end))
-            if (places[1:] < places[:-1]).any():
-                raise EngineError("DuckDB", "returned sums in another order", code="internal", remedy="report this")
-            found, waiting = waiting.slice(0, cut), waiting.slice(cut)
-            yield self.query.collected(found, places[:cut] - start, min(size, self.cells - start))
+            # Each range is a query of its own, so that other threads may use the connection in between.
+            wanted = f"SELECT * FROM {self.name} WHERE place >= {start} AND place < {start + size} ORDER BY place"
+            found = self._ask(wanted)
+            yield self.query.collected(found, to_numpy(found["place"]) - start, min(size, self.cells - start))
 
     def checked(self, explain: Callable[[Column], DataError]) -> "StoredCells":
         """Return the cells; remove them, and raise, unless all records can be summed (`SumsQuery.check`)."""
@@ -98,19 +77,22 @@ class StoredCells:
 
     def fails(self, test: Failed) -> bool:
         """Return whether a test holds for any group."""
-        (one,) = self.backend.con.execute(f"SELECT coalesce(bool_or({test.sql}), false) FROM {self.name}").fetchone()
-        return bool(one)
+        return bool(self._ask(f"SELECT count(*) FROM {self.name} WHERE {test.sql}")[0][0].as_py())
 
     @property
     def empty(self) -> bool:
         """Whether no record has any of the keys."""
-        (found,) = self.backend.con.execute(f"SELECT count(*) FROM {self.name} WHERE rows > 0").fetchone()
-        return not found
+        return not self._ask(f"SELECT count(*) FROM {self.name} WHERE rows > 0")[0][0].as_py()
+
+    def _ask(self, query: str) -> pa.Table:
+        with locked(self.backend), engine_errors("the engine", "could not read the sums", quote=False):
+            return self.backend.con.execute(query).to_arrow_table()
 
     def close(self) -> None:
         """Remove the table."""
-        self.backend.con.execute(f"DROP TABLE IF EXISTS {self.name}")
-        self.backend.con.execute(f"SET memory_limit = '{self.memory}'")
+        with locked(self.backend):
+            self.backend.con.execute(f"DROP TABLE IF EXISTS {self.name}")
+            self.backend.con.execute("RESET memory_limit")
 
 
 def stored_cells(
@@ -150,12 +132,11 @@ def _stored(query: SumsQuery) -> StoredCells:
 def joined(query: SumsQuery, mine: Any, found: str) -> StoredCells:
     """Return the groups of a query, which are the rows of other SQL of a private DuckDB, joined with the keys."""
     measures = [column for column in query.query.columns if not column.startswith("by")]
-    (memory,) = mine.con.execute("SELECT current_setting('memory_limit')").fetchone()
-    made = StoredCells(query, mine, fresh_name("cells"), 1 if query.keys is None else len(query.keys), memory)
-    if mine.may_spill:
-        mine.con.execute(f"SET memory_limit = '{MEMORY}'")
+    made = StoredCells(query, mine, fresh_name("cells"), 1 if query.keys is None else len(query.keys))
     try:
         with _registered(mine, query) as (joins, place):
+            if mine.may_spill:
+                mine.con.execute(f"SET memory_limit = '{MEMORY}'")
             mine.con.execute(
                 f"CREATE TABLE {made.name} AS SELECT {place} AS place, {', '.join(measures)} "
                 f"FROM ({found}) found {joins} ORDER BY place"

@@ -115,4 +115,5 @@ class StoredKeys:
         ]
         with locked(self.backend), engine_errors("keys"):
             query = f"SELECT {', '.join(labels)}, rowid AS place FROM {self.name}"
-            return self.backend.con.execute(query).to_arrow_reader(1 << 16)
+            # On a connection of its own: a query of another thread would end the stream.
+            return self.backend.con.cursor().execute(query).to_arrow_reader(1 << 16)

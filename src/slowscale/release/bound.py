@@ -650,7 +650,7 @@ class BoundRequest:
             else:
                 parts = partial(table.batches, name, read[name], key, facts)
                 files |= target.writers(facts.with_(table=name), parts)
-                numbers = StoredTable(target.files(name)[0], facts.tables[name].rows)
+                numbers = StoredTable(target.files(name)[0], facts.tables[name].rows, facts.id, name)
                 losses = table.policy, table.pure_policy
                 drawn[name] = ReleasedSums(name, numbers, facts, *losses, dict(table.mechanisms))
         target.write(files, lost=tuple(drawn))

@@ -77,7 +77,8 @@ def group_sums(units: Any, groups: Any, count: int) -> Any:
 def as_floats(column: Any, side: int = 0) -> Array:
     """Return a column of numbers as floats, rounded to nearest or, with a side of −1 or 1, down or up."""
     nearest: Array = to_numpy(column.cast(pa.float64(), safe=False))
-    if not side or pa.types.is_floating(column.type) or (np.abs(nearest) < EXACT).all():
+    sure = not (side or pa.types.is_decimal(column.type))  # Arrow does not round large decimals to nearest
+    if sure or pa.types.is_floating(column.type) or (np.abs(nearest) < EXACT).all():
         return nearest
     return np.array([directed(Fraction(number), side) for number in column.to_pylist()])
 

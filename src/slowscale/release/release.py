@@ -558,8 +558,9 @@ def _read_table(source: Path) -> ReleasedTable:
             numbers, facts = read_csv(source)
             table = numbers
         elif (rows := pa.parquet.read_metadata(source).num_rows) > ROW_GROUP:
-            numbers, schema = StoredTable(source, rows), pa.parquet.read_schema(source)
+            schema = pa.parquet.read_schema(source)
             table, facts = released_schema(schema).empty_table(), json.loads(schema.metadata[METADATA])
+            numbers = StoredTable(source, rows, facts["id"], facts["table"])
         else:
             numbers, facts = read_parquet(source)
             table = numbers

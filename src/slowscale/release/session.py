@@ -351,9 +351,8 @@ class Session:
         bound = self._bind(request, sums)
         if to is None:
             return self._carry_out(bound)
-        target = Target.of(to, csv, overwrite, bound.request)
-        with locked_folder(target.folder, bound.request):
-            return self._carry_out(bound, target)
+        with locked_folder(to, bound.request) as folder:
+            return self._carry_out(bound, Target.of(folder, csv, overwrite, bound.request))
 
     def _carry_out(self, bound: BoundRequest, target: Target | None = None) -> Release:
         """Carry out a bound request; with a target, write the tables there."""

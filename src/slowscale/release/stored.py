@@ -7,6 +7,7 @@ draw is a function of the sums and of the release key, so that the numbers stay 
 
 import errno
 import glob
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,13 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from slowscale.core.arrays import to_arrow
-from slowscale.core.errors import IncompleteError, ParameterError, SlowscaleError
-from slowscale.core.files import Writers, check_dir, check_output_path, write_files
+from slowscale.core.errors import EngineError, IncompleteError, ParameterError, SlowscaleError
+from slowscale.core.files import Writers, check_dir, check_output_path, ensure_dir, write_files
 from slowscale.core.locks import locked
 from slowscale.core.markup import progress_bar
 from slowscale.core.parameters import check_flag
+from slowscale.core.typing import PathLike
 from slowscale.release.buckets import BUCKET
-from slowscale.release.facts import Facts, Units, csv_writers, described_schema, read_csv, read_parquet, released_schema
+from slowscale.release.facts import METADATA, Facts, Units, csv_writers, described_schema, released_schema
 from slowscale.release.numbers import as_floats
 
 ROW_GROUP = 64 * BUCKET  # the rows that are written together
@@ -37,44 +39,63 @@ Batches = Callable[[], Iterator[pa.Table]]
 
 @dataclass(frozen=True)
 class StoredTable:
-    """The numbers of a table in a file, which are read when they are asked for.
+    """The numbers of a table in a Parquet file, which are read when they are asked for.
 
     Attributes
     ----------
     path
-        The file: .parquet or .csv.
+        The file.
     num_rows
         The number of rows.
+    release, table
+        The identifier of the release, and the name of the table. Another release may take the place of the file.
     """
 
     path: Path
     num_rows: int
+    release: str
+    table: str
 
     @property
     def column_names(self) -> list[str]:
         """The names of the columns, in order."""
-        is_parquet = self.path.suffix == ".parquet"
-        schema = released_schema(pyarrow.parquet.read_schema(self.path)) if is_parquet else self.read().schema
-        return list(schema.names)
+        with self._opened() as file:
+            return list(released_schema(file.schema_arrow).names)
 
     def read(self) -> pa.Table:
         """Return all rows."""
-        table, _ = (read_parquet if self.path.suffix == ".parquet" else read_csv)(self.path)
-        return table
+        with self._opened() as file:
+            kept = released_schema(file.schema_arrow)
+            return file.read(columns=kept.names).cast(kept)
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return one column."""
-        if self.path.suffix != ".parquet":
-            return self.read().column(name)
-        return pyarrow.parquet.read_table(self.path, columns=[name]).column(name)
+        with self._opened() as file:
+            return file.read(columns=[name]).column(name)
 
     def head(self, rows: int) -> pa.Table:
         """Return the first rows."""
-        if self.path.suffix != ".parquet":
-            return self.read().slice(0, rows)
-        with pyarrow.parquet.ParquetFile(self.path) as file:
+        with self._opened() as file:
             first = next(file.iter_batches(max(rows, 1)))
         return pa.Table.from_batches([first]).slice(0, rows)
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """Open the file; raise unless it still has the table of the release."""
+        try:
+            with pyarrow.parquet.ParquetFile(self.path) as file:
+                facts = json.loads((file.schema_arrow.metadata or {}).get(METADATA, b"{}"))
+                found = file.metadata.num_rows, facts.get("id"), facts.get("table")
+                if found != (self.num_rows, self.release, self.table):
+                    raise ValueError("it has another table")
+                yield file
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise EngineError(
+                self.path,
+                "was removed or changed after the release was read",
+                code="changed",
+                remedy="restore the file as it was released, or read the release again",
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -87,13 +108,12 @@ class Target:
     units: Mapping[str, str] | None = None  # of measure, by column
 
     @staticmethod
-    def of(folder: Any, csv: bool, overwrite: bool, tables: Iterable[str]) -> "Target":
+    def of(folder: Path, csv: bool, overwrite: bool, tables: Iterable[str]) -> "Target":
         """Return a target that the tables can be written to, or raise an error that says why they cannot."""
         check_flag("csv", csv)
-        target = Target(check_dir(folder), csv, overwrite)
-        for name in tables if target.folder.is_dir() else ():
-            for path in target.files(name):
-                check_output_path(path, path.suffix, overwrite)
+        target = Target(folder, csv, overwrite)
+        for path in (path for name in tables for path in target.files(name)):
+            check_output_path(path, path.suffix, overwrite)
         return target
 
     def files(self, table: str) -> list[Path]:
@@ -136,19 +156,15 @@ class Target:
 
 
 @contextmanager
-def locked_folder(folder: Path, tables: Iterable[str]) -> Iterator[None]:
+def locked_folder(place: PathLike, tables: Iterable[str]) -> Iterator[Path]:
     """Create a folder unless it exists, and lock it, so that no other release is charged that would write there.
 
-    Unfinished files of these tables, by processes that have ended, are removed. The lock ends with the process. A file
-    system without locks goes without: two releases at once may then both be charged, and one of them cannot write its
-    files.
+    Unfinished files of these tables, by processes that have ended, are removed; so is a new folder that stays empty.
+    The lock ends with the process. A file system without locks goes without: two releases at once may then both be
+    charged, and one of them cannot write its files.
     """
-    new = not folder.is_dir()
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        problem = f"cannot be created ({error.strerror or error})"
-        raise ParameterError(folder, problem, code="unwritable", remedy="choose another path") from None
+    new = not check_dir(place).is_dir()
+    folder = ensure_dir(place)
     try:
         with ExitStack() as stack:
             try:
@@ -164,8 +180,9 @@ def locked_folder(folder: Path, tables: Iterable[str]) -> Iterator[None]:
                 raise ParameterError(folder, problem, code="busy", remedy=remedy)
             for path in (path for name in tables for path in folder.glob(f".{glob.escape(name)}.*")):
                 if UNFINISHED.search(path.name):
-                    path.unlink(missing_ok=True)
-            yield
+                    with suppress(OSError):  # a folder
+                        path.unlink()
+            yield folder
     finally:
         if new:
             with suppress(OSError):  # it has files
@@ -189,7 +206,7 @@ def _draw(file: Path, facts: Facts, batches: Batches, units: Units) -> None:
                 if writer is None:
                     schema, described = wider, described_schema(wider, facts, units)
                     writer = stack.enter_context(pyarrow.parquet.ParquetWriter(file, described))
-                columns = [_widened(batch[name], name, wider.field(name).type) for name in wider.names]
+                columns = [_widened(batch[name], _side(name, facts), wider.field(name).type) for name in wider.names]
                 writer.write_table(pa.table(columns, schema=described), row_group_size=ROW_GROUP)
                 done += len(batch)
             else:
@@ -218,8 +235,17 @@ def _width(field: pa.Field) -> int:
     return WIDTHS.index(field.type)
 
 
-def _widened(column: pa.ChunkedArray, name: str, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
-    """Return a column in a wider type. The ends of an interval are rounded outwards."""
-    if column.type == kind or not pa.types.is_floating(kind):
-        return column.cast(kind)
-    return to_arrow(as_floats(column, -1 if name.endswith("_low") else 1 if name.endswith("_high") else 0))
+def _side(name: str, facts: Facts) -> int:
+    """Return the side to which a column is rounded: outwards for the ends of an interval."""
+    if name in facts.tables[facts.table or ""].columns:  # an estimate, whatever its name ends in
+        return 0
+    return -1 if name.endswith("_low") else 1 if name.endswith("_high") else 0
+
+
+def _widened(column: pa.ChunkedArray, side: int, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    """Return a column in a wider type."""
+    return (
+        column.cast(kind)
+        if column.type == kind or not pa.types.is_floating(kind)
+        else to_arrow(as_floats(column, side))
+    )

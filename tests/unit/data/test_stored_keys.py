@@ -70,6 +70,15 @@ def test_releases_are_the_same(large, tmp_path, protect, crossed):
     assert made.table == whole.table
 
 
+def test_a_stream_outlives_other_queries(large):
+    """Sums of other threads read ranges of the keys; a stream that ended early would lose the rest of the cells."""
+    many = 300_000
+    factor = large(pa.table({"x": np.arange(many)})).factors[0]
+    reader = factor.reader(as_bytes=False)
+    assert factor.slice(5, 1)["x"].to_pylist() == [5]
+    assert reader.read_all()["label0"].to_pylist() == list(range(many))
+
+
 def test_mistakes(large, tmp_path):
     twice = pa.concat_tables([LABELS, LABELS.slice(7, 1)])
     with refused(ss.ParameterError, "keys", code="duplicate") as caught:

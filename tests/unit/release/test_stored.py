@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -163,6 +165,46 @@ def test_existing_files_are_kept_and_nothing_is_charged(tmp_path):
     assert ss.read_release(tmp_path / "out").facts == again.facts
 
 
+def test_paths_that_cannot_be_written_to_cost_nothing(tmp_path):
+    one, small = session(), ss.Sums({"emp": SLOW})
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "table.parquet").symlink_to(tmp_path / "nothing")
+    with refused(ss.ParameterError, code="exists"):
+        one.release(small, to=tmp_path / "out")
+    with refused(ss.ParameterError, code="unwritable"):  # its temporary file has a longer name
+        one.release({"x" * 245: small}, to=tmp_path / "long")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for path in (tmp_path / "link", tmp_path / ("x" * 300), f"{tmp_path}/x\0y", tmp_path / "no" / "folder"):
+        with pytest.raises(ss.ParameterError):
+            one.release(small, to=path)
+    assert one.spent({"emp": 5}) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "link"}
+
+
+def test_a_session_in_several_threads(tmp_path):
+    """They share a connection, whose open queries end with the next query."""
+    cells = 150_000
+    frame = pa.table({"place": np.arange(cells), "x": np.full(cells, 1000)})
+    sums = ss.Sums({"x": ss.Gaussian(sigma=1)}, keys=ss.Keys.cross({"place": range(cells)}))
+    one = ss.Session(frame)
+
+    def release(number):
+        return one.release(sums, to=tmp_path / str(number)).table["x"].to_numpy()
+
+    with ThreadPoolExecutor(3) as pool:
+        for found in pool.map(release, range(3)):
+            assert np.abs(found - 1000).max() < 20
+
+
+def test_a_session_has_its_memory_afterwards(tmp_path):
+    one = session()
+    backend = one.table.get_backend()
+    before = backend.con.execute("SELECT current_setting('memory_limit')").fetchone()
+    for number in range(2):
+        one.release(CELLS, to=tmp_path / str(number))
+    assert backend.con.execute("SELECT current_setting('memory_limit')").fetchone() == before
+
+
 def test_a_full_disk_loses_a_charged_release_and_says_so(tmp_path, monkeypatch):
     one = session(ledger=tmp_path / "l.ledger")
     written = stored.write_files
@@ -237,11 +279,50 @@ def test_numbers_that_need_more_digits_widen_their_column(tmp_path, monkeypatch)
 
 def test_a_column_becomes_floats_rounded_outwards():
     column = pa.chunked_array([pa.array([10**17 + 1, -(10**17) - 1])])
-    for name, side in (("x", 0), ("x_low", -1), ("x_high", 1)):
-        found = stored._widened(column, name, pa.float64()).to_pylist()
+    for side in (0, -1, 1):
+        found = stored._widened(column, side, pa.float64()).to_pylist()
         for one, exact in zip(found, column.to_pylist(), strict=True):
             assert (Fraction(one) - exact) * side >= 0
             assert abs(Fraction(one) - exact) <= 16
+
+
+def test_estimates_that_become_floats_are_the_nearest_ones_whatever_their_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(bound, "BATCH", BUCKET)
+    monkeypatch.setattr(stored, "ROW_GROUP", BUCKET)
+    values = pa.array([Decimal("9" * 38), Decimal(5), Decimal(6)], pa.decimal128(38, 0))
+    frame = pa.table({"place": [1, 2, BUCKET + 1], "x_low": values, "y": values})
+    noise = ss.Gaussian(sigma=1e37)
+    sums = ss.Sums({"x_low": noise, "y": noise}, keys=ss.Keys.cross({"place": range(2 * BUCKET)}))
+    for seed in range(10):  # of which some give a sum that has more than 38 digits
+        whole = ss.Session(frame, bits=Recorded(seed)).release(sums).table
+        made = ss.Session(frame, bits=Recorded(seed)).release(sums, to=tmp_path / "out", overwrite=True).table
+        assert made == whole
+        if {whole["x_low"].type, whole["y"].type} == {pa.float64()}:
+            return
+    raise AssertionError("no sum needed floats")
+
+
+def test_files_that_were_removed_or_changed_say_so(tmp_path):
+    one = session()
+    made = one.release(REQUESTS["set"], to=tmp_path / "out")
+    path = tmp_path / "out" / "cells.parquet"
+    content = path.read_bytes()
+
+    def broken():
+        for read in (lambda: made["cells"].table, lambda: made["cells"].head(2), lambda: made["cells"].interval("emp")):
+            with refused(ss.EngineError, code="changed"):
+                read()
+
+    path.unlink()
+    broken()
+    path.write_bytes(content[:-100])
+    broken()
+    (tmp_path / "out" / "own.parquet").rename(path)
+    broken()
+    one.release(REQUESTS["set"], to=tmp_path / "out", overwrite=True)  # other numbers than the facts of the first
+    broken()
+    path.write_bytes(content)
+    assert made["cells"].table.num_rows == 9_000
 
 
 def test_numbers_in_files_are_read_when_they_are_asked_for(tmp_path, monkeypatch):
@@ -253,7 +334,7 @@ def test_numbers_in_files_are_read_when_they_are_asked_for(tmp_path, monkeypatch
         raise AssertionError("the numbers were read")
 
     with monkeypatch.context() as patch:
-        patch.setattr(stored, "read_parquet", unread)
+        patch.setattr(stored.StoredTable, "read", unread)
         for release in (made, read):
             assert len(release["cells"]) == 9_000
             assert release["cells"].head(3).num_rows == 3
