@@ -71,7 +71,14 @@ class StoredCells:
             return self.backend.con.execute(query).to_arrow_table()
 
     def close(self) -> None:
-        """Remove the table."""
+        """Remove the table, also if Ctrl-C interrupts that."""
+        try:
+            self._remove()
+        except (KeyboardInterrupt, RuntimeError):  # DuckDB says "Query interrupted" by the latter
+            self._remove()
+            raise KeyboardInterrupt from None
+
+    def _remove(self) -> None:
         with locked(self.backend):
             self.backend.con.execute(f"DROP TABLE IF EXISTS {self.name}")
             self.backend.con.execute("RESET memory_limit")
@@ -100,8 +107,8 @@ def _stored(query: SumsQuery) -> StoredCells:
     made = StoredCells(query, mine, fresh_name("cells"), 1 if query.keys is None else len(query.keys))
     try:
         with (
-            query_progress(backend, SUMMING),
             engine_errors("the engine", "could not sum the table", quote=False),
+            query_progress(backend, SUMMING),
             _found(query.query, mine) as found,
             _registered(mine, query) as (joins, place),
         ):
