@@ -37,7 +37,7 @@ _UNCOUNTABLE = {
     "uncountable": "has values that are not numbers, are infinite, or are too large to be counted in units of {unit}",
 }
 # A file with sums that the curator computed.
-_AGAIN = "run the SQL that `slowscale sql` prints, and write its result unchanged to a Parquet file"
+_RUN_AGAIN = "run the SQL that `slowscale sql` prints, and write its result unchanged to a Parquet file"
 _SUPPLIED = {
     "supplied-columns": ("{file}", "must have the columns {columns}, in this order"),
     "supplied-type": ("the column {column} of {file}", "must have the type {dtype}"),
@@ -56,7 +56,7 @@ _SUPPLIED = {
     ),
 }
 SENTENCES: dict[str, Sentence] = {
-    **{code: Sentence(*words, _AGAIN) for code, words in _SUPPLIED.items()},
+    **{code: Sentence(*words, _RUN_AGAIN) for code, words in _SUPPLIED.items()},
     # Columns
     **{code: Sentence("column {column!r}", problem, _CORRECT) for code, problem in _UNCOUNTABLE.items()},
     "no-entity": Sentence(

@@ -89,7 +89,14 @@ class StoredCells:
             return self.backend.con.execute(query).to_arrow_table()
 
     def close(self) -> None:
-        """Remove the table."""
+        """Remove the table, also if Ctrl-C interrupts that."""
+        try:
+            self._remove()
+        except (KeyboardInterrupt, RuntimeError):  # DuckDB says "Query interrupted" by the latter
+            self._remove()
+            raise KeyboardInterrupt from None
+
+    def _remove(self) -> None:
         with locked(self.backend):
             self.backend.con.execute(f"DROP TABLE IF EXISTS {self.name}")
             self.backend.con.execute("RESET memory_limit")
@@ -117,8 +124,8 @@ def _stored(query: SumsQuery) -> StoredCells:
     if mine is not backend and mine.may_spill:  # the groups of the other engine are brought there
         mine.con.execute(f"SET memory_limit = '{MEMORY}'")
     with (
-        query_progress(backend, SUMMING),
         engine_errors("the engine", "could not sum the table", quote=False),
+        query_progress(backend, SUMMING),
         _found(query.query, mine) as found,
     ):
         made = joined(query, mine, found)

@@ -138,7 +138,8 @@ def engine_errors(subject: str, problem: str = "could not be read", quote: bool 
 
 def is_interrupt(error: Exception) -> bool:
     """Return whether an error of DuckDB means Ctrl-C."""
-    return type(error).__name__ == "InterruptException" or isinstance(error.__cause__, KeyboardInterrupt)
+    named = type(error).__name__ == "InterruptException" or str(error) == "Query interrupted"
+    return named or isinstance(error.__cause__, KeyboardInterrupt)
 
 
 def first_line(error: Exception) -> str:

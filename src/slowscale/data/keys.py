@@ -213,8 +213,13 @@ class Keys:
         try:
             return Keys._of(found)
         except ParameterError as error:
-            if error.code == "duplicate":  # the file could be a copy of the data, so no label is shown
+            # The file could be a copy of the data, so no label is shown.
+            if error.code == "duplicate":
                 error = ParameterError("keys", error.problem, code=error.code, remedy=f"remove it from {path}")
+            elif error.code == "cast":
+                error = ParameterError(
+                    error.subject, "must be whole numbers of at most 64 bits, signed", code=error.code
+                )
             raise error from None
 
     @staticmethod

@@ -52,18 +52,19 @@ class StoredKeys:
             The file, for errors, which show no label: it could be a copy of the data.
         """
         backend, name = table.get_backend(), fresh_name("keys")
-        columns = [f"CAST({quoted(column)} AS {SQL_TYPES[kind]}) AS {quoted(column)}" for column, kind in kinds.items()]
-        labels = ", ".join(map(quoted, kinds))
-        with locked(backend), engine_errors("keys", f"could not be read ({place})"):
+        # A column of the file may be called rowid.
+        columns = [
+            f"CAST({quoted(name)} AS {SQL_TYPES[kind]}) AS label{i}" for i, (name, kind) in enumerate(kinds.items())
+        ]
+        labels = ", ".join(f"label{i}" for i in range(len(kinds)))
+        with locked(backend), engine_errors("keys", f"could not be read ({place})", quote=False):
             if backend.may_spill:
                 backend.con.execute(f"SET memory_limit = '{MEMORY}'")
             rows = backend.compile(table.select(*kinds))
             backend.con.execute(f"CREATE TABLE {name} AS SELECT {', '.join(columns)} FROM ({rows})")
             (total,) = backend.con.execute(f"SELECT count(*) FROM {name}").fetchone()
-            for column in kinds:
-                (missing,) = backend.con.execute(
-                    f"SELECT count(*) FROM {name} WHERE {quoted(column)} IS NULL"
-                ).fetchone()
+            for i, column in enumerate(kinds):
+                (missing,) = backend.con.execute(f"SELECT count(*) FROM {name} WHERE label{i} IS NULL").fetchone()
                 if missing:
                     raise ParameterError(
                         f"keys {column}",
@@ -94,26 +95,33 @@ class StoredKeys:
     def slice(self, start: int, size: int | None = None) -> pa.Table:
         """Return some rows in their order."""
         end = self.num_rows if size is None else start + size
-        return self._read(f"SELECT * FROM {self.name} WHERE rowid >= {start} AND rowid < {end} ORDER BY rowid")
+        return self._read(self.column_names, f"WHERE rowid >= {start} AND rowid < {end}")
 
     def select(self, names: list[str]) -> pa.Table:
         """Return some columns of all rows."""
-        return self._read(f"SELECT {', '.join(map(quoted, names))} FROM {self.name} ORDER BY rowid")
+        return self._read(names)
 
-    def _read(self, query: str) -> pa.Table:
+    def _read(self, names: list[str], rows: str = "") -> pa.Table:
+        labels = ", ".join(f"label{self.column_names.index(name)}" for name in names)
         with locked(self.backend), engine_errors("keys"):
-            found = self.backend.con.execute(query).to_arrow_table()
-        return found.cast(pa.schema([self.schema.field(name) for name in found.column_names]))
+            found = self.backend.con.execute(f"SELECT {labels} FROM {self.name} {rows} ORDER BY rowid").to_arrow_table()
+        return found.rename_columns(names).cast(pa.schema([self.schema.field(name) for name in names]))
+
+    def __reduce__(self) -> Any:
+        return _in_memory, (self.slice(0),)
 
     def reader(self, as_bytes: bool) -> pa.RecordBatchReader:
         """Return all rows as a stream, with columns label0, label1… and place; texts as their bytes, if wanted."""
         labels = [
-            f"encode({quoted(field.name)}) AS label{i}"
-            if as_bytes and pa.types.is_string(field.type)
-            else f"{quoted(field.name)} AS label{i}"
+            f"encode(label{i}) AS label{i}" if as_bytes and pa.types.is_string(field.type) else f"label{i}"
             for i, field in enumerate(self.schema)
         ]
         with locked(self.backend), engine_errors("keys"):
             query = f"SELECT {', '.join(labels)}, rowid AS place FROM {self.name}"
             # On a connection of its own: a query of another thread would end the stream.
             return self.backend.con.cursor().execute(query).to_arrow_reader(1 << 16)
+
+
+def _in_memory(table: pa.Table) -> pa.Table:
+    """Return keys that were pickled: another process has no such DuckDB."""
+    return table

@@ -8,7 +8,7 @@ drawn tables and derives the roll-ups.
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -448,9 +448,10 @@ BoundTable = BoundSums | BoundQuantiles
 
 def close(read: Mapping[str, Any]) -> None:
     """Remove sums that are kept outside of Python."""
-    for one in list(read.values())[::-1]:
-        if isinstance(one, StoredCells):
-            one.close()
+    with ExitStack() as stack:  # the others also if one cannot be removed
+        for one in read.values():
+            if isinstance(one, StoredCells):
+                stack.callback(one.close)
 
 
 def _one_batch(table: pa.Table) -> Iterator[pa.Table]:

@@ -367,20 +367,17 @@ class Session:
             warnings.warn(warning, UnitWarning, stacklevel=_caller())
         if bound.rank_loss is not None:
             _warn_if_ranks_are_not_capped(self._accountant)
-        with self._recording_failures(bound.charge):
-            # Caps are checked before the records are read: once a cap is used up, no error depends on the records.
-            with self._explained(bound):
-                self._accountant.check(bound.charge)
-                self._accountant.ready()  # records are read only if the charge can be written
-            read = bound.read(stored=target is not None)
-            try:
+        read: dict[str, Any] = {}
+        try:
+            with self._recording_failures(bound.charge):
+                # Caps are checked before the records are read: once a cap is used up, no error depends on the records.
+                with self._explained(bound):
+                    self._accountant.check(bound.charge)
+                    self._accountant.ready()  # records are read only if the charge can be written
+                read = bound.read(stored=target is not None)
                 # Charged before noise is drawn: from here on, a crash wastes budget but leaks nothing.
                 with self._explained(bound):
                     charged = self._accountant.charge(bound.charge)
-            except BaseException:
-                close(read)
-                raise
-        try:
             key, head = ReleaseKey(self._bits or SECRET), None if charged is None else LedgerHead(**charged)
             if target is not None:
                 release = bound.written(read, key, head, target)

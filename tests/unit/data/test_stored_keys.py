@@ -1,5 +1,6 @@
 """Keys from large files: kept in DuckDB, checked there, and the same as those in memory."""
 
+import pickle
 from datetime import date
 
 import numpy as np
@@ -79,6 +80,23 @@ def test_a_stream_outlives_other_queries(large):
     assert reader.read_all()["label0"].to_pylist() == list(range(many))
 
 
+def test_a_column_may_have_the_name_of_row_numbers(large):
+    labels = pa.table({"rowid": list(range(50))[::-1], "place": list(range(50)), "label0": [str(i) for i in range(50)]})
+    keys = large(labels)
+    assert isinstance(keys.factors[0], StoredKeys)
+    assert keys.slice(0, 50).equals(labels)
+    frame = labels.append_column("x", pa.array([1000 * i for i in range(50)]))
+    made = ss.Session(frame, bits=Recorded(1)).release(ss.Sums({"x": ss.Gaussian(sigma=1)}, keys=keys))
+    assert np.abs(made.table["x"].to_numpy() - 1000 * np.arange(50)).max() < 20
+    assert keys.factors[0].reader(as_bytes=False).read_all()["place"].to_pylist() == list(range(50))
+
+
+def test_pickled_keys_are_in_memory(large):
+    years = ss.Keys.cross({"year": [2020, 2021]})
+    read = pickle.loads(pickle.dumps(large(LABELS) * years))
+    assert read == ss.Keys.from_frame(LABELS) * years
+
+
 def test_mistakes(large, tmp_path):
     twice = pa.concat_tables([LABELS, LABELS.slice(7, 1)])
     with refused(ss.ParameterError, "keys", code="duplicate") as caught:
@@ -89,8 +107,12 @@ def test_mistakes(large, tmp_path):
         large(missing)
     with refused(ss.ParameterTypeError, "keys x", code="type"):
         large(pa.table({"x": np.arange(50) / 2}))
-    with refused(ss.EngineError, "keys"):
-        large(pa.table({"x": pa.array([2**63 + i for i in range(50)], pa.uint64())}))
+    for rows, name in ((3, "keys x"), (50, "keys")):
+        path = tmp_path / "large.parquet"
+        pyarrow.parquet.write_table(pa.table({"x": pa.array([2**63 + i for i in range(rows)], pa.uint64())}), path)
+        with refused((ss.EngineError, ss.ParameterError), name) as caught:
+            ss.Keys.from_file(path)
+        assert str(2**63)[:-2] not in str(caught.value)
     assert len(large(LABELS, columns=["county", "sector"])) == ROWS
 
 

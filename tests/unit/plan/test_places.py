@@ -130,8 +130,8 @@ def test_only_one_of_two_releases_at_once_is_charged(plan_with, tmp_path):
 
         released = Session.release
 
-        def release(*arguments):
-            found = released(*arguments)
+        def release(*arguments, **options):
+            found = released(*arguments, **options)
             print("charged", flush=True)
             sys.stdin.readline()
             return found

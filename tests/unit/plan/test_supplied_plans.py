@@ -120,6 +120,7 @@ def test_sums_of_an_outline_are_those_of_the_records():
     shutil.rmtree("out")
     edit('path = "records.csv"', 'path = "all.csv"')
     edit('path = "x.ledger"', 'path = "y.ledger"')
+    edit('folder = "out"', 'folder = "direct"')
     direct, _ = run_checked(check_plan(read_plan("plan.toml"), overwrite=True))
     one, other = release.facts.to_dict(), direct.facts.to_dict()
     del one["supplied"]
@@ -243,6 +244,7 @@ def test_the_table_of_a_database_is_named_in_the_sql():
     assert done.exit_code == 0, done.exception
     facts = ss.read_release("out/cells.parquet").facts
     edit('path = "x.ledger"', 'path = "y.ledger"')
+    edit('folder = "out"', 'folder = "direct"')
     direct, _ = run_checked(check_plan(read_plan("plan.toml"), overwrite=True))
     assert facts.tables == direct.facts.tables
     assert facts.policy == direct.facts.policy

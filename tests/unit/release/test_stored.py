@@ -20,6 +20,8 @@ from helpers.errors import refused
 import slowscale as ss
 from slowscale.core import files
 from slowscale.core.locks import locked
+from slowscale.data import cells
+from slowscale.data.connections import engine_errors
 from slowscale.plan import finish_plan, read_plan, run_plan, running
 from slowscale.release import bound, stored
 from slowscale.release.buckets import BUCKET
@@ -203,6 +205,27 @@ def test_a_session_has_its_memory_afterwards(tmp_path):
     for number in range(2):
         one.release(CELLS, to=tmp_path / str(number))
     assert backend.con.execute("SELECT current_setting('memory_limit')").fetchone() == before
+
+
+def test_an_interrupt_in_words_of_duckdb_is_one():
+    with pytest.raises(KeyboardInterrupt), engine_errors("the engine"):
+        raise RuntimeError("Query interrupted")
+
+
+def test_an_interrupt_while_the_sums_are_removed_leaves_none(tmp_path, monkeypatch):
+    one, remove, interrupted = session(), cells.StoredCells._remove, []
+
+    def remove_once_interrupted(self):
+        if not interrupted:
+            interrupted.append(True)
+            raise RuntimeError("Query interrupted")
+        remove(self)
+
+    monkeypatch.setattr(cells.StoredCells, "_remove", remove_once_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        one.release(CELLS, to=tmp_path / "out")
+    left = one.table.get_backend().con.execute("SELECT table_name FROM duckdb_tables() WHERE table_name LIKE 'cells%'")
+    assert not left.fetchall()
 
 
 def test_a_full_disk_loses_a_charged_release_and_says_so(tmp_path, monkeypatch):
