@@ -300,7 +300,8 @@ def test_a_plan_states_it_with_the_data(tmp_path, ledger):
         assert kept.largest == {"double": 100_000, "cattle": 4e4}
         kept.set_largest("double", 90_000, "less")
         assert [one.largest for one in check_plan(plan, overwrite=True).preview.columns] == [90_000]
-    file.write_text((PLAN + ledger).replace("100_000", "61_759").replace("x.ledger", "y.ledger"))
+    other = (PLAN + ledger).replace("100_000", "61_759").replace("x.ledger", "y.ledger")
+    file.write_text(other.replace('folder = "out"', 'folder = "other"'))
     with refused(ss.DataError, "column 'double'", code="above-largest"):
         run_plan(read_plan(file), overwrite=True)
     assert not (tmp_path / "y.ledger").exists()
