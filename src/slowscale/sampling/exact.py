@@ -189,14 +189,14 @@ def exact_bounds(formula: Callable[[Lift], Number], unit: Fraction) -> tuple[int
         bits *= 2
 
 
-# Arb has one working precision for the whole process.
-_ARB_LOCK = threading.Lock()
+# Arb has one working precision for the whole process. A formula may compute constants at another precision.
+_ARB_LOCK = threading.RLock()
 
 
 def _new_lock_after_fork() -> None:
     """Replace the lock in a forked child: a thread that does not exist in the child may hold the inherited one."""
     global _ARB_LOCK
-    _ARB_LOCK = threading.Lock()
+    _ARB_LOCK = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork

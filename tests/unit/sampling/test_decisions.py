@@ -1,6 +1,7 @@
 """Tier 1 decides only what is certain; tier 2 decides the rest, with as many bits as it needs, from a known source."""
 
 import math
+import threading
 from fractions import Fraction
 
 import numpy as np
@@ -370,3 +371,16 @@ def test_bounds_of_what_has_none_are_refused(value):
         exact.exact_bounds(formula, Fraction(1))
     assert formula.precisions == ALL_PRECISIONS
     assert ctx.prec == before
+
+
+def test_a_formula_may_compute_constants_at_another_precision():
+    """The estimate of a root computes moments of its noise when it is first needed: within a decision of tier 2."""
+    found = []
+
+    def nested():
+        found.append(exact.at_precision(64, lambda: (exact.at_precision(200, lambda: ctx.prec), ctx.prec)))
+
+    thread = threading.Thread(target=nested, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert found == [(200, 64)]
