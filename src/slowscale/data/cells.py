@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import duckdb
 import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
@@ -99,7 +100,7 @@ class StoredCells:
     def _remove(self) -> None:
         with locked(self.backend):
             self.backend.con.execute(f"DROP TABLE IF EXISTS {self.name}")
-            self.backend.con.execute("RESET memory_limit")
+            self.backend.con.execute(f"SET memory_limit = '{self.backend.usual_memory}'")
 
 
 def stored_cells(
@@ -140,14 +141,22 @@ def joined(query: SumsQuery, mine: Any, found: str) -> StoredCells:
     """Return the groups of a query, which are the rows of other SQL of a private DuckDB, joined with the keys."""
     measures = [column for column in query.query.columns if not column.startswith("by")]
     made = StoredCells(query, mine, fresh_name("cells"), 1 if query.keys is None else len(query.keys))
-    try:
+
+    def fill() -> None:
         with _registered(mine, query) as (joins, place):
-            if mine.may_spill:
-                mine.con.execute(f"SET memory_limit = '{MEMORY}'")
             mine.con.execute(
                 f"CREATE TABLE {made.name} AS SELECT {place} AS place, {', '.join(measures)} "
                 f"FROM ({found}) found {joins} ORDER BY place"
             )
+
+    try:
+        try:
+            if mine.may_spill:
+                mine.con.execute(f"SET memory_limit = '{MEMORY}'")
+            fill()
+        except duckdb.OutOfMemoryException:  # not all of the work can be done on disk: with the usual share of memory
+            mine.con.execute(f"SET memory_limit = '{mine.usual_memory}'")
+            fill()
     except BaseException:
         made.close()
         raise

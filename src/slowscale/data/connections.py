@@ -55,6 +55,8 @@ def private_duckdb(files: Sequence[str] = (), database: str | None = None, size:
     connection.con.execute(f"SET allowed_directories = [{literal(folder)}]")  # for files that are converted first
     connection.con.execute(f"SET allowed_paths = [{', '.join(map(literal, named))}]")
     connection.con.execute("SET enable_external_access = false")  # cannot be undone
+    # RESET memory_limit changes what DuckDB says, but not what it does.
+    (connection.usual_memory,) = connection.con.execute("SELECT current_setting('memory_limit')").fetchone()
     connection.folder = folder
     connection.is_private = True
     return connection

@@ -198,13 +198,19 @@ def test_a_session_in_several_threads(tmp_path):
             assert np.abs(found - 1000).max() < 20
 
 
-def test_a_session_has_its_memory_afterwards(tmp_path):
+def test_a_session_has_its_memory_afterwards(tmp_path, monkeypatch):
+    """DuckDB states its limit rounded, and must not do so again with each release; and it must obey the limit."""
+    monkeypatch.setattr("slowscale.data.connections.SMALL_DATA", 0)
+    monkeypatch.setattr("slowscale.data.cells.MEMORY", "30MB")
     one = session()
-    backend = one.table.get_backend()
-    before = backend.con.execute("SELECT current_setting('memory_limit')").fetchone()
-    for number in range(2):
+    con, found = one.table.get_backend().con, []
+    for number in range(3):
         one.release(CELLS, to=tmp_path / str(number))
-    assert backend.con.execute("SELECT current_setting('memory_limit')").fetchone() == before
+        found += con.execute("SELECT current_setting('memory_limit')").fetchone()
+    assert len(set(found)) == 1
+    con.execute("CREATE TABLE t AS SELECT range AS a, hash(range) AS b FROM range(5000000) ORDER BY b")
+    (used,) = con.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchone()
+    assert used > 6e7
 
 
 def test_an_interrupt_in_words_of_duckdb_is_one():
@@ -298,6 +304,20 @@ def test_numbers_that_need_more_digits_widen_their_column(tmp_path, monkeypatch)
     assert made.table == whole.table
     assert made.table.schema.field("x").type == pa.decimal128(38, 0)
     assert ss.read_release(tmp_path / "out" / "table.csv").table == whole.table
+
+
+def test_sums_that_need_more_memory_get_it(tmp_path, monkeypatch):
+    """DuckDB cannot do all of its work on disk: 1 MB is too little, and the query is repeated with its usual share."""
+    monkeypatch.setattr("slowscale.data.connections.SMALL_DATA", 0)
+    monkeypatch.setattr("slowscale.data.cells.MEMORY", "1MB")
+    monkeypatch.setattr("slowscale.data.keys.MANY", 10)
+    pyarrow.parquet.write_table(KEYS.table, tmp_path / "keys.parquet")
+    for keys in (KEYS, ss.Keys.from_file(tmp_path / "keys.parquet")):
+        sums = ss.Sums({"emp": SLOW}, keys=keys)
+        one = session()
+        assert one.release(sums, to=tmp_path / str(len(keys.factors))).table == session().release(sums).table
+        (limit,) = one.table.get_backend().con.execute("SELECT current_setting('memory_limit')").fetchone()
+        assert "GiB" in limit
 
 
 def test_a_column_becomes_floats_rounded_outwards():
